@@ -1,0 +1,1 @@
+"""Building blocks for algorithms: distributions, networks, normalisation, returns, minibatches."""

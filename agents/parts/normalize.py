@@ -1,0 +1,105 @@
+"""Running mean and variance of a stream, and standardising by them."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+EPSILON = 1e-8  # Added to the variance, so that constant dimensions become 0 instead of 0 / 0.
+
+
+class StreamingNormalize(tf.Module):
+    """Standardise a stream of arrays by the mean and variance of all rows seen so far.
+
+    Statistics change only in `update`. They are float64: sums of float32 would lose rows after 2²⁴
+    of them, and digits where the mean is large against the deviation.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        center: bool = True,
+        scale: bool = True,
+        clip: float = 10.0,
+    ):
+        """Start without data.
+
+        Args:
+            shape: Shape of one row.
+            center: Subtract the mean.
+            scale: Divide by the standard deviation.
+            clip: Bound of the result's magnitude, 0 for none.
+
+        Raises:
+            ValueError: The clip is negative or not a number.
+        """
+        super().__init__(name='streaming_normalize')
+        if not clip >= 0:
+            raise ValueError(f'Clip must be >= 0, got clip={clip}. Use 0 for no bound.')
+        self._shape = tuple(shape)
+        self._center, self._scale, self._clip = center, scale, clip
+        self.count = self._variable('count', tf.zeros((), tf.float64))
+        self.mean = self._variable('mean', tf.zeros(self._shape, tf.float64))
+        self.m2 = self._variable('m2', tf.zeros(self._shape, tf.float64))
+        # 1 / √(variance + ε), kept so that a step of the environments need not compute it.
+        self.factor = self._variable('factor', tf.ones(self._shape, tf.float64))
+
+    @property
+    def variance(self) -> tf.Tensor:
+        """Mean squared distance from the mean, 1 before the first row, float64 [*shape]."""
+        variance = self.m2 / tf.maximum(self.count, 1)
+        return tf.where(self.count > 0, variance, tf.ones_like(variance))
+
+    def transform(self, x: tf.Tensor) -> tf.Tensor:
+        """Return clip((x - mean) / √(variance + 1e-8), -clip, clip); before any data clip(x).
+
+        Args:
+            x: Values of any numeric dtype, [..., *shape].
+
+        Returns:
+            Standardised values, float32 [..., *shape].
+        """
+        # In float64, since a mean like 1e6 has steps of 0.06 in float32.
+        x = tf.cast(x, tf.float64)
+        if self._center:
+            x = x - self.mean
+        if self._scale:
+            x = x * self.factor
+        if self._clip:
+            x = tf.clip_by_value(x, -self._clip, self._clip)
+        return tf.cast(x, tf.float32)
+
+    def update(self, x: tf.Tensor, valid: tf.Tensor) -> None:
+        """Take in a batch of rows at once.
+
+        With batch b of n rows:
+            δ = mean_b - mean, mean' = mean + δ n / (count + n),
+            m2' = m2 + m2_b + δ² count n / (count + n).
+
+        Args:
+            x: Rows of any numeric dtype, [..., *shape].
+            valid: Rows to take in; others change nothing, whatever they hold, bool [...].
+
+        Source:
+            Chan, Golub, LeVeque 1979, "Updating formulae and a pairwise algorithm for computing
+            sample variances", equations 2.1.
+        """
+        x = tf.reshape(tf.cast(x, tf.float64), [-1, *self._shape])
+        valid = tf.reshape(valid, [-1] + [1] * len(self._shape))
+        zero = tf.zeros((), tf.float64)
+        # Before any arithmetic, since 0 · nan is nan.
+        x = tf.where(valid, x, zero)
+        added = tf.reduce_sum(tf.cast(valid, tf.float64))
+        total = self.count + added
+        mean = tf.reduce_sum(x, 0) / tf.maximum(added, 1)
+        m2 = tf.reduce_sum(tf.where(valid, tf.square(x - mean), zero), 0)
+        share = added / tf.maximum(total, 1)
+        delta = mean - self.mean
+        self.m2.assign_add(m2 + tf.square(delta) * self.count * share)
+        self.mean.assign_add(delta * share)
+        self.count.assign(total)
+        factor = tf.math.rsqrt(self.variance + EPSILON)
+        # A batch of nothing must not even change its rounding, nor end the time before any data.
+        self.factor.assign(tf.where(added > 0, factor, self.factor))
+
+    def _variable(self, name: str, value: tf.Tensor) -> tf.Variable:
+        return tf.Variable(value, trainable=False, name=name)

@@ -1,0 +1,1 @@
+"""Command lines, and what they share: configs, environments and run folders."""

@@ -1,0 +1,130 @@
+"""From a config to environments; used by every script.
+
+A worker process imports this module, so it must not import TensorFlow.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+
+from agents.scripts.configs import Config
+from agents.scripts.mistakes import UserError, import_module, import_object, nearest
+
+if TYPE_CHECKING:
+    from agents.tools import InGraphBatchEnv
+
+Wrapper = str | Mapping[str, Mapping[str, Any]]
+
+
+def make_env(
+    env: str, env_kwargs: Mapping[str, Any] | None = None, wrappers: Sequence[Wrapper] = ()
+) -> gymnasium.Env:
+    """Make one environment.
+
+    Args:
+        env: Id of a registered Gymnasium task; `module:Task-v0` imports the module first, also from
+            the working directory.
+        env_kwargs: Keyword arguments of the task.
+        wrappers: Wrappers, innermost first: `Name` or `{Name: {argument: value}}`. A name is looked
+            up in `agents.tools.wrappers` and `gymnasium.wrappers`, or written `module:Name`.
+
+    Raises:
+        UserError: There is no such task, module or wrapper, or what the task needs is not installed.
+    """
+    task = find_task(env)
+    constructors = [find_wrapper(spec) for spec in wrappers]
+    try:
+        # Observations and actions are checked by the batch, for less time at each step.
+        result = gymnasium.make(task, disable_env_checker=True, **(env_kwargs or {}))
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise UserError(f'The task {env} needs what is not installed: {error}') from None
+    for constructor in constructors:
+        result = constructor(result)
+    return result
+
+
+def make_batch(config: Config, num_envs: int) -> 'InGraphBatchEnv':
+    """Make a batch of the config's environments and put it into the graph.
+
+    Args:
+        config: Says which task, and in how many processes.
+        num_envs: Number of environments.
+
+    Raises:
+        UserError: As `make_env`.
+    """
+    from agents import tools  # Not above: this imports TensorFlow.
+
+    make = functools.partial(make_env, config.env, config.env_kwargs, config.wrappers)
+    num_workers = None if config.num_workers < 0 else min(config.num_workers, num_envs)
+    batch_env = tools.make_batch_env(make, num_envs, num_workers, timeout=config.worker_timeout)
+    try:
+        return tools.InGraphBatchEnv(batch_env)
+    except BaseException:
+        batch_env.close()
+        raise
+
+
+def find_task(env: str) -> str:
+    """Return the registered id of a task, after importing the module that registers it.
+
+    Args:
+        env: Id, or `module:id`.
+
+    Raises:
+        UserError: There is no such module or task.
+    """
+    module, _, task = env.rpartition(':')
+    if module:
+        import_module(module, f'the task {task}')
+    try:
+        gymnasium.spec(task)
+    except gymnasium.error.Error:
+        raise UserError(f'There is no task {env!r}. {_hint(task, module)}') from None
+    return task
+
+
+def find_wrapper(spec: Wrapper) -> functools.partial:
+    """Return what wraps an environment.
+
+    Args:
+        spec: `Name` or `{Name: {argument: value}}`.
+
+    Raises:
+        UserError: There is no such wrapper.
+    """
+    name, kwargs = (spec, {}) if isinstance(spec, str) else next(iter(spec.items()))
+    if ':' in name:
+        return functools.partial(import_object(name, 'wrapper'), **kwargs)
+    known = _known_wrappers()
+    if name not in known:
+        raise UserError(f'There is no wrapper {name!r}. {nearest(name, known)}')
+    return functools.partial(known[name], **kwargs)
+
+
+def _known_wrappers() -> dict[str, type[gymnasium.Wrapper]]:
+    from agents.tools import wrappers
+
+    found = {}
+    # This package's own come last, so that they go before Gymnasium's of the same name.
+    for module in (gymnasium.wrappers, wrappers):
+        for name in module.__all__:
+            value = getattr(module, name)
+            if isinstance(value, type) and issubclass(value, gymnasium.Wrapper):
+                found[name] = value
+    return found
+
+
+def _hint(task: str, module: str) -> str:
+    """Name the tasks that were probably meant, or the package that is missing."""
+    namespace = task.rpartition('/')[0]
+    namespaces = {spec.namespace for spec in gymnasium.registry.values()}
+    if namespace and namespace not in namespaces:
+        return (
+            f'No package has registered tasks of {namespace}/. Install it, and write module:Task '
+            'if it must be imported first.'
+        )
+    hint = nearest(task, gymnasium.registry)
+    return f'The module {module} does not register it. {hint}' if module else hint

@@ -1,0 +1,240 @@
+"""What is built for a training run, and the phases that `train` puts in order."""
+
+import contextlib
+import dataclasses
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from agents import algorithms, tools
+from agents.scripts import environments, recording, signals
+from agents.scripts.configs import ALGORITHMS, Config
+from agents.scripts.mistakes import import_object
+from agents.scripts.progress import Progress
+from agents.scripts.runs import Run
+
+# What evaluation seeds are spawned for: 'eval' in ASCII. Nothing else is spawned from the run's seed.
+_EVAL = 0x6576616C
+
+
+class Session:
+    """Environments, algorithm, operations and records of a run, from one start to one stop.
+
+    Attributes:
+        algorithm: What learns.
+        counters: Where the run is; from its newest checkpoint if there is one.
+        close: Close files, and environments with their processes.
+    """
+
+    def __init__(self, config: Config, run: Run | None, progress: Progress):
+        """Build everything, and restore the newest checkpoint.
+
+        Args:
+            config: What to train.
+            run: Where to store checkpoints and metrics; None for nowhere.
+            progress: Shows how far the training is.
+
+        Raises:
+            UserError: What the config asks for is not there.
+        """
+        if config.decay_learning_rate:
+            config = dataclasses.replace(config, decay_updates=config.updates)
+        self._config = config
+        self._progress = progress
+        if config.algorithm in ALGORITHMS:
+            constructor = getattr(algorithms, ALGORITHMS[config.algorithm])
+        else:
+            constructor = import_object(config.algorithm, 'algorithm')
+        with contextlib.ExitStack() as stack:
+            env = environments.make_batch(config, config.num_envs)
+            stack.callback(env.close)
+            eval_env = environments.make_batch(config, config.eval_envs)
+            stack.callback(eval_env.close)
+            self.algorithm = constructor(
+                env.observation_space, env.action_space, config.num_envs, config
+            )
+            self._simulation = tools.simulate(env, self.algorithm, config.horizon, config.seed)
+            self._evaluation = tools.evaluate(
+                eval_env, self.algorithm, config.max_eval_steps or None
+            )
+            self._recorder = recording.Recorder(
+                run, algorithm=self.algorithm, simulation=self._simulation
+            )
+            stack.callback(self._recorder.close)
+            self.close = stack.pop_all().close
+        self.counters = self._recorder.counters
+        self._collected: list[dict[str, float]] = []
+        self._saved = (self.step, self.counters['evaluations'])
+        self._time = time.monotonic()
+        progress.begin(self.step)
+        progress.scores(self.counters['score'], self.counters['best_score'])
+
+    @property
+    def step(self) -> int:
+        """Steps trained so far, in this session and before."""
+        iteration = int(self._simulation.iteration.numpy())
+        return iteration * self._config.horizon * self._config.num_envs
+
+    @property
+    def done(self) -> bool:
+        """Whether all updates are made, or an evaluation has reached the score to stop at."""
+        stop = self._config.stop_at_score
+        if stop is not None and self.counters['interim_score'] >= stop:
+            return True
+        return int(self._simulation.iteration.numpy()) >= self._config.updates
+
+    @property
+    def finished(self) -> bool:
+        """Whether the evaluation at the end is made as well."""
+        return self.done and self.counters['finished_at'] == self.step > 0
+
+    @property
+    def evaluation_is_due(self) -> bool:
+        """Whether a multiple of `eval_every` has passed since the last evaluation."""
+        return self._is_due(self._config.eval_every, self.counters['evaluated_at'])
+
+    @property
+    def checkpoint_is_due(self) -> bool:
+        """Whether a multiple of `checkpoint_every` has passed since the last checkpoint."""
+        return self._is_due(self._config.checkpoint_every, self._saved[0])
+
+    def update(self) -> None:
+        """Collect experience, learn from it, and record metrics where they are due."""
+        signals.check()
+        begin = time.monotonic()
+        metrics = self._simulation()
+        seconds = time.monotonic() - begin
+        with signals.deferred():
+            self._collected.append(metrics)
+            self._tick()
+            step = self.step
+            self._progress.advance(step, metrics['score'], seconds)
+            if self._is_due(self._config.log_every, self.counters['logged_at']):
+                self._record('train', average(self._collected))
+                self._collected.clear()
+                self.counters.assign(logged_at=step)
+            if self._is_due(self._config.histograms_every, self.counters['drawn_at']):
+                self._recorder.histograms(step, recording.weights(self.algorithm))
+                self.counters.assign(drawn_at=step)
+
+    def evaluate(self, final: bool = False) -> float:
+        """Play episodes with fresh seeds, one in each environment at a time.
+
+        Args:
+            final: Whether it is the evaluation at the end, with its own number of episodes.
+
+        Returns:
+            Mean score.
+        """
+        config = self._config
+        count = config.final_eval_episodes if final else config.eval_envs
+        number = self.counters['evaluations']
+        rounds = []
+        for start in range(0, count, config.eval_envs):
+            signals.check()
+            seeds = range(start, start + config.eval_envs)
+            rounds.append(self._evaluation([eval_seed(config.seed, number, i) for i in seeds]))
+        # Each of the first `count` seeds has one episode; which those are does not depend on lengths.
+        episodes = [np.concatenate(values)[:count] for values in zip(*rounds, strict=True)]
+        values = summarize(*episodes)
+        with signals.deferred():
+            self._tick()
+            self._record('eval', {**values, 'final': final})
+            score = values['score']
+            self.counters.assign(
+                evaluations=number + 1,
+                evaluated_at=self.step,
+                score=score,
+                best_score=np.fmax(self.counters['best_score'], score),
+                **{'finished_at': self.step} if final else {'interim_score': score},
+            )
+            self._progress.scores(score, self.counters['best_score'])
+        return score
+
+    def save(self) -> None:
+        """Write a checkpoint, unless the newest one is of this moment."""
+        moment = (self.step, self.counters['evaluations'])
+        if moment != self._saved:
+            self._recorder.save(self.step)
+            self._saved = moment
+
+    def _is_due(self, every: int, last: int) -> bool:
+        return every > 0 and self.step // every > last // every
+
+    def _record(self, phase: str, values: dict[str, float]) -> None:
+        self._recorder.record(phase, self.step, values)
+        self._progress.record(phase, self.step, values)
+
+    def _tick(self) -> None:
+        """Count the time since the last call."""
+        now = time.monotonic()
+        self.counters.seconds.assign_add(now - self._time)
+        self._time = now
+
+
+def eval_seed(seed: int, number: int, episode: int) -> int:
+    """Fold the seed of one episode of one evaluation.
+
+    Args:
+        seed: Seed of the run.
+        number: Number of the evaluation.
+        episode: Number of the episode.
+    """
+    sequence = np.random.SeedSequence(seed, spawn_key=(_EVAL, number, episode))
+    return int(sequence.generate_state(1)[0])
+
+
+def average(collected: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Average the metrics of several updates.
+
+    Args:
+        collected: Metrics of each update; NaN stands for nothing measured.
+
+    Returns:
+        Means over the updates; over all episodes for `score` and `length`; the sum of `episodes`.
+    """
+    result = {}
+    episodes = np.array([metrics['episodes'] for metrics in collected])
+    for name in collected[-1]:
+        values = np.array([metrics.get(name, math.nan) for metrics in collected])
+        weights = episodes if name in ('score', 'length') else np.ones(len(values))
+        measured = ~np.isnan(values) & (weights > 0)
+        result[name] = (
+            float(np.average(values[measured], weights=weights[measured]))
+            if measured.any()
+            else math.nan
+        )
+    return {**result, 'episodes': float(episodes.sum())}
+
+
+def summarize(
+    score: np.ndarray,
+    length: np.ndarray,
+    terminated: np.ndarray,
+    truncated: np.ndarray,
+    cut: np.ndarray,
+) -> dict[str, float]:
+    """Describe the episodes of an evaluation.
+
+    Args:
+        score: Undiscounted sum of rewards, float32 [N].
+        length: Steps, int32 [N].
+        terminated: The world ended, bool [N].
+        truncated: The environment cut the episode, bool [N].
+        cut: The evaluation's own limit cut the episode, bool [N].
+    """
+    score = score.astype(np.float64)
+    return {
+        'score': float(score.mean()),
+        'score_std': float(score.std()),
+        'score_min': float(score.min()),
+        'score_max': float(score.max()),
+        'length': float(length.mean()),
+        'episodes': len(score),
+        'terminated': int(terminated.sum()),
+        'truncated': int(truncated.sum()),
+        'cut': int(cut.sum()),
+    }

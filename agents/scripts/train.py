@@ -1,0 +1,207 @@
+"""Train an agent.
+
+    python3 -m agents.scripts.train --logdir=FOLDER --config=NAME [--FIELD=VALUE ...]
+
+Every field of the config is a flag. Without --logdir nothing is stored. To go on with a run that
+was stopped, add its --timestamp.
+"""
+
+import contextlib
+import dataclasses
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from agents.algorithms.hyperparameters import field
+from agents.scripts import configs, flags, runs, signals
+from agents.scripts.configs import Config
+from agents.scripts.mistakes import UserError, import_object
+from agents.scripts.progress import Progress
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Flags that are no part of the config."""
+
+    config: str = field('', f'What to train: {", ".join(configs.TASKS)}.')
+    logdir: str = field('', 'Folder of runs; each is the folder <timestamp>-<config> in it.')
+    timestamp: str = field('', 'Run to go on with; the name of a new one if there is none yet.')
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train as a command line says.
+
+    Args:
+        argv: Flags; by default those of the process.
+
+    Returns:
+        Exit code: 0, 2 for a mistake of the user, or 128 plus the number of the signal that ended it.
+    """
+    with signals.handled():
+        try:
+            given = flags.parse(sys.argv[1:] if argv is None else argv, Arguments, Config)
+            if given.pop('help', False):
+                defaults = configs.get(given['config']) if 'config' in given else Config()
+                print(flags.describe(__doc__, Arguments(), defaults))
+                return 0
+            names = [argument.name for argument in dataclasses.fields(Arguments)]
+            arguments = Arguments(**{name: given.pop(name) for name in names if name in given})
+            run, config = find_run(arguments, given)
+            check(config)
+            if arguments.logdir and not run:
+                run = runs.create(arguments.logdir, arguments.config, config, arguments.timestamp)
+            return show(config, run)
+        except UserError as error:
+            print(f'train: error: {error}', file=sys.stderr)
+            return 2
+        except KeyboardInterrupt as stop:
+            print('Stopped before training began.', file=sys.stderr)
+            return _exit_code(stop)
+
+
+def find_run(arguments: Arguments, overrides: dict[str, Any]) -> tuple[runs.Run | None, Config]:
+    """Find the run to go on with, and the config to train.
+
+    Args:
+        arguments: Flags that are no part of the config.
+        overrides: Fields of the config that were given.
+
+    Returns:
+        The run, None for a new one, and its config with the overrides.
+
+    Raises:
+        UserError: Something that was asked for is not there, or contradicts the run.
+    """
+    fresh = configs.get(arguments.config) if arguments.config else None
+    if arguments.timestamp:
+        if not arguments.logdir:
+            raise UserError('--timestamp must come with --logdir, the folder that the run is in.')
+        run = runs.find(arguments.logdir, arguments.timestamp, arguments.config)
+        if run:
+            return run, runs.change(runs.load_config(run), overrides)
+    if not fresh:
+        raise UserError(f'--config must be given: {", ".join(configs.TASKS)}.')
+    if arguments.timestamp:
+        print(f'There is no run {arguments.timestamp} yet: this begins it.')
+    return None, dataclasses.replace(fresh, **overrides)
+
+
+def check(config: Config) -> None:
+    """Find mistakes of the user before anything is written, and import TensorFlow.
+
+    Raises:
+        UserError: The config asks for what is not there, or Keras would not run on TensorFlow.
+    """
+    from agents.scripts import environments
+
+    environments.find_task(config.env)
+    for wrapper in config.wrappers:
+        environments.find_wrapper(wrapper)
+    # Notes about CUDA and instruction sets are no use to anyone who trains; errors still show.
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+    from agents.parts.keras_backend import import_keras
+
+    try:
+        import_keras()
+    except ImportError as error:
+        raise UserError(str(error)) from None
+    import tensorflow as tf
+
+    # Both must be set before TensorFlow first computes something.
+    if config.threads:
+        tf.config.threading.set_intra_op_parallelism_threads(config.threads)
+        tf.config.threading.set_inter_op_parallelism_threads(config.threads)
+    for gpu in tf.config.list_physical_devices('GPU'):
+        tf.config.experimental.set_memory_growth(gpu, True)
+    if ':' in config.algorithm:
+        import_object(config.algorithm, 'algorithm')
+
+
+def show(config: Config, run: runs.Run | None = None) -> int:
+    """Train, and print what happens.
+
+    Args:
+        config: What to train.
+        run: Where to store it; None for nowhere.
+
+    Returns:
+        Exit code.
+    """
+    print(
+        f'{config.env}: {config.algorithm} on {config.num_envs} environments, '
+        f'{config.updates} updates of {config.num_envs * config.horizon:,} steps.'
+    )
+    print(f'Run folder: {run.folder}' if run else 'Nothing is stored: no --logdir is given.')
+    sys.stdout.flush()
+    progress = Progress(config.steps)
+    try:
+        with run.lock() if run else contextlib.nullcontext():
+            if run:
+                runs.save_config(run, config)
+            with contextlib.closing(train(config, run, progress)) as scores:
+                for _ in scores:
+                    pass
+    except KeyboardInterrupt as stop:
+        code = _exit_code(stop)
+        print(f'Stopped by {signal.Signals(code - 128).name} at {progress.summary()}.')
+        _print_commands(run, 'Go on:     ' if run and progress.step else '')
+        return code
+    print(f'{"Done" if progress.busy else "This run is finished already"}: {progress.summary()}.')
+    _print_commands(run, 'Train on:  ', f' --steps={config.steps * 2}')
+    return 0
+
+
+def train(
+    config: Config, run: runs.Run | None = None, progress: Progress | None = None
+) -> Iterator[float]:
+    """Train, and go on where a checkpoint of the run left off.
+
+    Ctrl-C, and closing the iterator, save a checkpoint first.
+
+    Args:
+        config: What to train.
+        run: Where to store checkpoints and metrics; None for nowhere.
+        progress: Shows how far the training is; None for nothing.
+
+    Yields:
+        Mean score of each evaluation; the last one is that at the end.
+
+    Raises:
+        UserError: What the config asks for is not there.
+    """
+    from agents.scripts.session import Session  # Not above: TensorFlow takes seconds to import.
+
+    progress = progress or Progress(config.steps, quiet=True)
+    with contextlib.closing(Session(config, run, progress)) as session:
+        try:
+            # Due work comes first, so that a resumed run makes up for what a signal prevented.
+            while not session.finished:
+                if session.evaluation_is_due and not session.done:
+                    yield session.evaluate()
+                if session.checkpoint_is_due or session.done:
+                    session.save()
+                if session.done:
+                    score = session.evaluate(final=True)
+                    session.save()
+                    yield score
+                else:
+                    session.update()
+        except (KeyboardInterrupt, GeneratorExit):
+            session.save()
+            raise
+
+
+def _print_commands(run: runs.Run | None, label: str, flag: str = '') -> None:
+    if run and label:
+        print(f'Curves:    {run.tensorboard_command}')
+        print(f'{label}{run.resume_command}{flag}')
+
+
+def _exit_code(stop: KeyboardInterrupt) -> int:
+    return 128 + getattr(stop, 'signum', signal.SIGINT)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,25 @@
+"""Environments in batches, in other processes, and in the graph; and the loop that runs them."""
+
+from typing import TYPE_CHECKING
+
+import lazy_loader
+
+if TYPE_CHECKING:
+    from agents.tools import wrappers
+    from agents.tools.batch_env import BatchEnv, make_batch_env
+    from agents.tools.evaluation import evaluate
+    from agents.tools.in_graph_batch_env import InGraphBatchEnv
+    from agents.tools.simulation import simulate
+    from agents.tools.transition import StepResult, Transition
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submodules=['wrappers'],
+    submod_attrs={
+        'batch_env': ['BatchEnv', 'make_batch_env'],
+        'evaluation': ['evaluate'],
+        'in_graph_batch_env': ['InGraphBatchEnv'],
+        'simulation': ['simulate'],
+        'transition': ['StepResult', 'Transition'],
+    },
+)

@@ -1,0 +1,216 @@
+"""A batch of environments inside the TensorFlow graph: stepping it is an operation."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from agents.tools import interrupts, spaces
+from agents.tools.batch_env import BatchEnv
+from agents.tools.transition import Nest, StepResult, Transition
+
+
+class EnvState(NamedTuple):
+    """What a loop carries from step to step.
+
+    Attributes:
+        obs: Observation to act on, nest [B, ...].
+        first: The episode begins with this observation, bool [B].
+    """
+
+    obs: Nest
+    first: tf.Tensor
+
+
+class InGraphBatchEnv(tf.Module):
+    """Holds the current batch in variables; `reset` and `step` are TensorFlow operations.
+
+    Inside a loop, state travels as loop values instead: `state()` before it, `advance()` in it and
+    `assign()` after it. An episode that ends is reset within the same step, see `StepResult`.
+
+    Attributes:
+        obs: Observation to act on, nest of variables [B, ...].
+        first: The episode begins with `obs`, bool variable [B].
+        action: Last action, nest of variables [B, ...].
+        reward: Reward of the last step, float32 variable [B].
+        terminated: The last step ended the world, bool variable [B].
+        truncated: The last step cut the episode, bool variable [B].
+        can_compile: Whether XLA can compile the step; Python environments never.
+    """
+
+    can_compile = False
+
+    def __init__(self, batch_env: BatchEnv):
+        """Put a batch of environments into the graph.
+
+        Args:
+            batch_env: The environments; closed by `close()`.
+        """
+        super().__init__(name='in_graph_batch_env')
+        self._batch_env = batch_env
+        self._error: BaseException | None = None
+        self.ready = False
+        self.num_envs = batch_env.num_envs
+        self.observation_space = batch_env.observation_space
+        self.action_space = batch_env.action_space
+        self._obs_zeros = spaces.zeros(self.observation_space, (self.num_envs,))
+        self._action_zeros = spaces.zeros(self.action_space, (self.num_envs,))
+        self.obs = _variables(self._obs_zeros, 'obs')
+        self.action = _variables(self._action_zeros, 'action')
+        self.first = tf.Variable(tf.ones(self.num_envs, tf.bool), trainable=False, name='first')
+        self.reward = tf.Variable(tf.zeros(self.num_envs), trainable=False, name='reward')
+        self.terminated = tf.Variable(tf.zeros(self.num_envs, tf.bool), trainable=False)
+        self.truncated = tf.Variable(tf.zeros(self.num_envs, tf.bool), trainable=False)
+
+    def reset(self, seed: int | Sequence[int] | tf.Tensor | None = None) -> Nest:
+        """Begin a new episode in every environment.
+
+        Args:
+            seed: One seed, expanded to a sequence, or one per environment, int [] or [B]; None goes
+                on with the environments' own random streams.
+
+        Returns:
+            First observations, nest [B, ...].
+        """
+        seed = tf.zeros([0], tf.int64) if seed is None else tf.cast(seed, tf.int64)
+        leaves = tf.nest.flatten(self._obs_zeros)
+        outputs = tf.numpy_function(self._host_reset, [seed], [leaf.dtype for leaf in leaves])
+        obs = self._restore(self._obs_zeros, tf.nest.flatten(outputs))
+        self.assign(EnvState(obs, tf.ones_like(self.first)))
+        self.reward.assign(tf.zeros_like(self.reward))
+        self.terminated.assign(tf.zeros_like(self.terminated))
+        self.truncated.assign(tf.zeros_like(self.truncated))
+        return obs
+
+    def step(self, action: Nest) -> Transition:
+        """Step every environment once and keep the results in the variables.
+
+        Args:
+            action: Actions as the action space says, nest [B, ...].
+
+        Returns:
+            The transition; what to act on next is in `obs` afterwards.
+        """
+        state, transition = self.advance(self.state(), action)
+        self.assign(state, transition)
+        return transition
+
+    def state(self) -> EnvState:
+        """Read what a loop needs from the variables."""
+        read = tf.nest.map_structure(lambda variable: variable.read_value(), self.obs)
+        return EnvState(read, self.first.read_value())
+
+    def advance(self, state: EnvState, action: Nest) -> tuple[EnvState, Transition]:
+        """Step every environment once without touching the variables.
+
+        Args:
+            state: Where the environments are, from `state()` or the last `advance()`.
+            action: Actions as the action space says, nest [B, ...].
+
+        Returns:
+            The next state and the transition.
+        """
+        obs_dtypes = [leaf.dtype for leaf in tf.nest.flatten(self._obs_zeros)]
+        dtypes = [*obs_dtypes, tf.float32, tf.bool, tf.bool, *obs_dtypes, tf.bool]
+        outputs = tf.numpy_function(self._host_step, tf.nest.flatten(action), dtypes)
+        size = len(obs_dtypes)
+        reward, terminated, truncated = (self._rows(x) for x in outputs[size : size + 3])
+        next_obs = self._restore(self._obs_zeros, outputs[size + 3 : -1])
+        next_state = EnvState(
+            self._restore(self._obs_zeros, outputs[:size]), tf.logical_or(terminated, truncated)
+        )
+        transition = Transition(
+            obs=state.obs,
+            action=action,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            next_obs=next_obs,
+            first=state.first,
+            valid=self._rows(outputs[-1]),
+        )
+        return next_state, transition
+
+    def assign(self, state: EnvState, transition: Transition | None = None) -> None:
+        """Store where a loop has arrived.
+
+        Args:
+            state: Last state of the loop.
+            transition: Its last transition, if it made one.
+        """
+        tf.nest.map_structure(lambda variable, x: variable.assign(x), self.obs, state.obs)
+        self.first.assign(state.first)
+        if transition is not None:
+            tf.nest.map_structure(
+                lambda variable, x: variable.assign(x), self.action, transition.action
+            )
+            self.reward.assign(transition.reward)
+            self.terminated.assign(transition.terminated)
+            self.truncated.assign(transition.truncated)
+
+    def raise_error(self) -> None:
+        """Raise the environment's own exception, of which TensorFlow only keeps the text.
+
+        Raises:
+            KeyboardInterrupt: A signal ended the operation, and its handler raised nothing itself.
+        """
+        error, self._error = self._error, None
+        if isinstance(error, interrupts.Interrupted):
+            raise KeyboardInterrupt(str(error)) from None
+        if error is not None:
+            raise error from None
+
+    def close(self) -> None:
+        """Close the environments and end their processes."""
+        self._batch_env.close()
+
+    def _host_reset(self, seed: np.ndarray) -> list[np.ndarray]:
+        """Reset in Python; an empty seed stands for none."""
+        try:
+            interrupts.check()
+            value = seed.tolist() if seed.shape != (0,) else None
+            obs = self._batch_env.reset(value)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self.ready = True
+        return tf.nest.flatten(obs)
+
+    def _host_step(self, *leaves: np.ndarray) -> list[np.ndarray]:
+        """Step in Python, from leaves of actions to leaves of results."""
+        try:
+            interrupts.check()
+            action = tf.nest.pack_sequence_as(self._action_zeros, leaves)
+            result: StepResult = self._batch_env.step(action)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        return [
+            *tf.nest.flatten(result.obs),
+            result.reward,
+            result.terminated,
+            result.truncated,
+            *tf.nest.flatten(result.next_obs),
+            result.valid,
+        ]
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = error
+        self.ready = False
+
+    def _rows(self, tensor: tf.Tensor) -> tf.Tensor:
+        tensor.set_shape([self.num_envs])
+        return tensor
+
+    def _restore(self, zeros: Nest, leaves: Sequence[tf.Tensor]) -> Nest:
+        """Give the leaves back their structure and static shapes, which `numpy_function` loses."""
+        for leaf, zero in zip(leaves, tf.nest.flatten(zeros), strict=True):
+            leaf.set_shape(zero.shape)
+        return tf.nest.pack_sequence_as(zeros, list(leaves))
+
+
+def _variables(zeros: Nest, name: str) -> Any:
+    return tf.nest.map_structure(
+        lambda zero: tf.Variable(tf.constant(zero), trainable=False, name=name), zeros
+    )

@@ -1,0 +1,172 @@
+"""Steps environments one after another, into arrays that are made once."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from agents.tools import spaces
+from agents.tools.batch import Arrays, make_arrays
+
+
+class LocalBatch:
+    """Environments of this process, stepped one after another.
+
+    The one place where environments are stepped: a `BatchEnv` uses it for the environments in its own process, and a
+    worker process uses it on shared memory. An environment whose episode ended is reset in the same step, without a
+    seed, so that its own random generator goes on.
+    """
+
+    def __init__(
+        self, envs: Sequence[gymnasium.Env], arrays: Arrays | None = None, first_index: int = 0
+    ) -> None:
+        """Take over environments.
+
+        Args:
+            envs: Environments with the same spaces.
+            arrays: Memory to use, made here by default.
+            first_index: Number of the first environment, for error messages.
+
+        Raises:
+            TypeError: A space is of a kind that batches cannot hold.
+            ValueError: The environments have different spaces.
+        """
+        pairs = [(env.observation_space, env.action_space) for env in envs]
+        spaces.check_equal(pairs, first_index)
+        self.observation_space, self.action_space = pairs[0]
+        self.num_envs = len(envs)
+        self.first_index = first_index
+        self.arrays = arrays or make_arrays(*pairs[0], self.num_envs)
+        self._envs = list(envs)
+        self._actions: list[Any] = [None] * self.num_envs
+        self._seeds: Sequence[int | None] = ()
+        self._call: tuple[str, str, tuple, dict] = ('', '', (), {})
+        self._ready = False
+
+    def reset_async(self, seeds: Sequence[int | None]) -> None:
+        """Note the seeds, one for each environment, for `reset_wait`."""
+        self._seeds = seeds
+
+    def reset_wait(self) -> None:
+        """Reset all environments; observations are in `arrays`."""
+        self._ready = False
+        index = 0
+        try:
+            for index, (env, seed) in enumerate(zip(self._envs, self._seeds, strict=True)):
+                obs, _ = env.reset(seed=seed)
+                self.arrays.obs[index] = spaces.check_row(
+                    self.observation_space, obs, self.first_index + index
+                )
+        except BaseException as error:
+            error.add_note(self._place(index, 'reset'))
+            raise
+        self._ready = True
+
+    def step_async(self, action: Any) -> None:
+        """Copy actions, dtype of the space [B, ...], for `step_wait`."""
+        self._actions = spaces.rows(self.action_space, action)
+
+    def step_wait(self) -> bool:
+        """Step all environments; results are in `arrays`.
+
+        Returns:
+            Whether any episode ended.
+
+        Raises:
+            RuntimeError: The batch was not reset, or not since the last error.
+        """
+        if not self._ready:
+            raise RuntimeError(
+                'Batch must be reset before it is stepped, and again after an error. Call reset().'
+            )
+        _, obs, _, rewards, terminations, truncations = self.arrays
+        terminations.fill(False)
+        truncations.fill(False)
+        shape, dtype = obs.shape[1:], obs.dtype
+        any_ended, self._ready, index = False, False, 0
+        # This loop decides how fast cheap environments are: one call, four tests and two assignments for each.
+        try:
+            for index, (env, action) in enumerate(zip(self._envs, self._actions, strict=True)):
+                row, reward, terminated, truncated, _ = env.step(action)
+                rewards[index] = reward if type(reward) is float else _scalar(reward)
+                if terminated or truncated:
+                    row = self._restart(index, row, terminated, truncated)
+                    any_ended = True
+                if getattr(row, 'shape', None) != shape or row.dtype is not dtype:
+                    row = spaces.check_row(self.observation_space, row, self.first_index + index)
+                obs[index] = row
+        except BaseException as error:
+            error.add_note(self._place(index, 'step'))
+            raise
+        self._ready = True
+        return any_ended
+
+    def call_async(
+        self, kind: str, name: str, args: tuple = (), kwargs: dict | None = None
+    ) -> None:
+        """Note what to do with an attribute, for `call_wait`.
+
+        Args:
+            kind: 'call', 'get' or 'set'.
+            name: Attribute of the environment or of one of its wrappers.
+            args: Positional arguments of the call, or the one value to set.
+            kwargs: Named arguments of the call.
+        """
+        self._call = (kind, name, args, kwargs or {})
+
+    def call_wait(self) -> tuple:
+        """Do what `call_async` noted with every environment and return the results."""
+        kind, name, args, kwargs = self._call
+        results: list[Any] = []
+        try:
+            for env in self._envs:
+                if kind == 'set':
+                    results.append(env.set_wrapper_attr(name, *args))
+                else:
+                    value = env.get_wrapper_attr(name)
+                    results.append(value(*args, **kwargs) if kind == 'call' else value)
+        except BaseException as error:
+            error.add_note(self._place(len(results), f'{kind} {name!r}'))
+            raise
+        return tuple(results)
+
+    def close(self) -> list[Exception]:
+        """Close all environments and return what they raised."""
+        errors: list[Exception] = []
+        envs, self._envs, self._ready = self._envs, [], False
+        for index, env in enumerate(envs):
+            try:
+                env.close()
+            except Exception as error:
+                error.add_note(self._place(index, 'close'))
+                errors.append(error)
+        return errors
+
+    @staticmethod
+    def close_all(batches: 'Sequence[LocalBatch]', timeout: float) -> list[Exception]:
+        """Close several batches and return what their environments raised."""
+        del timeout  # Environments of this process cannot be stopped from outside.
+        return [error for batch in batches for error in batch.close()]
+
+    def _restart(self, index: int, obs: Any, terminated: Any, truncated: Any) -> Any:
+        """Keep the last observation of an episode and return the first one of the next."""
+        _, _, last_obs, _, terminations, truncations = self.arrays
+        terminations[index] = bool(terminated)
+        truncations[index] = bool(truncated)
+        # Copied before the reset, since environments may use one buffer for all their observations.
+        last_obs[index] = spaces.check_row(self.observation_space, obs, self.first_index + index)
+        return self._envs[index].reset()[0]
+
+    def _place(self, index: int, doing: str) -> str:
+        action = self._actions[index] if index < len(self._actions) else None
+        return (
+            f'Raised by environment {self.first_index + index} in {doing}, last action: {action!r}.'
+        )
+
+
+def _scalar(reward: Any) -> Any:
+    """Turn arrays with one element, which some environments return, into a number."""
+    if isinstance(reward, np.ndarray):
+        return reward.item()
+    return reward

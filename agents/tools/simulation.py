@@ -1,0 +1,246 @@
+"""Environment steps and agent updates fused into one operation."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from agents.tools import interrupts
+from agents.tools.in_graph_batch_env import EnvState, InGraphBatchEnv
+from agents.tools.transition import Nest, Transition
+
+if TYPE_CHECKING:
+    from agents.algorithms.algorithm import Algorithm
+
+
+def simulate(
+    env: InGraphBatchEnv, algorithm: 'Algorithm', horizon: int = 256, seed: int = 0
+) -> 'Simulation':
+    """Fuse a rollout and an update into one operation.
+
+    Args:
+        env: Batch of environments in the graph.
+        algorithm: What acts in them and learns.
+        horizon: Steps of each environment between two updates, >= 1.
+        seed: Seed of the environments and of everything random in the algorithm's verbs.
+
+    Returns:
+        The operation. Each call makes `horizon` × `num_envs` steps and one update.
+
+    Raises:
+        ValueError: The horizon is not positive.
+    """
+    if horizon < 1:
+        raise ValueError(f'The horizon must be at least 1, got horizon={horizon}.')
+    return Simulation(env, algorithm, horizon, seed)
+
+
+class Tally(NamedTuple):
+    """Scores and lengths of the running episodes, and sums over those that ended.
+
+    Attributes:
+        score: Undiscounted sum of rewards so far, float32 [B].
+        length: Steps so far, int32 [B].
+        ended: Number of ended episodes, float32 [].
+        score_sum: Sum of their scores, float32 [].
+        length_sum: Sum of their lengths, in steps, float32 [].
+    """
+
+    score: tf.Tensor
+    length: tf.Tensor
+    ended: tf.Tensor
+    score_sum: tf.Tensor
+    length_sum: tf.Tensor
+
+    def add(self, transition: Transition) -> 'Tally':
+        """Count one step of every environment; invalid rows count for nothing."""
+        score = self.score + tf.where(transition.valid, transition.reward, 0.0)
+        length = self.length + tf.cast(transition.valid, tf.int32)
+        ended = (transition.terminated | transition.truncated) & transition.valid
+        return Tally(
+            score=tf.where(ended, 0.0, score),
+            length=tf.where(ended, 0, length),
+            ended=self.ended + tf.reduce_sum(tf.cast(ended, tf.float32)),
+            score_sum=self.score_sum + tf.reduce_sum(tf.where(ended, score, 0.0)),
+            length_sum=self.length_sum
+            + tf.reduce_sum(tf.cast(tf.where(ended, length, 0), tf.float32)),
+        )
+
+
+class Simulation(tf.Module):
+    """The operation that `simulate()` returns; keeps what must survive between its calls.
+
+    Attributes:
+        iteration: Number of rollouts so far; every seed is folded from it, int64 variable [].
+        traces: How often TensorFlow has traced the operation; stays 1.
+    """
+
+    def __init__(self, env: InGraphBatchEnv, algorithm: 'Algorithm', horizon: int, seed: int):
+        super().__init__(name='simulation')
+        self._env = env
+        self._algorithm = algorithm
+        self._horizon = horizon
+        self._seed = seed
+        self.iteration = tf.Variable(0, dtype=tf.int64, trainable=False, name='iteration')
+        self.score = tf.Variable(tf.zeros(env.num_envs), trainable=False, name='score')
+        self.length = tf.Variable(tf.zeros(env.num_envs, tf.int32), trainable=False, name='length')
+        self.carry = tf.nest.map_structure(
+            lambda x: tf.Variable(x, trainable=False), algorithm.initial(env.num_envs)
+        )
+        self._run = tf.function(self._iterate, autograph=False)
+
+    @property
+    def traces(self) -> int:
+        """How often TensorFlow has traced the operation."""
+        return self._run.experimental_get_tracing_count()
+
+    def reset(self, seed: int | list[int] | None = None) -> None:
+        """Begin new episodes; happens by itself before the first call and after an exception.
+
+        Args:
+            seed: Seed of the environments; by default folded from the run's seed and the iteration.
+        """
+        if seed is None:
+            key = (self._seed, int(self.iteration.numpy()))
+            seed = int(np.random.SeedSequence(key).generate_state(1)[0])
+        with interrupts.watch():
+            try:
+                self._env.reset(seed)
+            except tf.errors.OpError:
+                self._env.raise_error()
+                raise
+        self.score.assign(tf.zeros_like(self.score))
+        self.length.assign(tf.zeros_like(self.length))
+
+    def __call__(self) -> dict[str, float]:
+        """Make `horizon` × `num_envs` steps and one update.
+
+        Returns:
+            `score` and `length`, means over the episodes that ended, NaN if none did; `episodes`,
+            how many ended; `simulate_seconds`, `update_seconds`, `steps_per_second`; and what the
+            algorithm's update returns.
+
+        Raises:
+            FloatingPointError: The update met something that is not finite; it was undone.
+            Exception: Whatever an environment raised, as its own type.
+        """
+        if not self._env.ready:
+            self.reset()
+        with interrupts.watch():
+            try:
+                results = self._run()
+            except tf.errors.OpError:
+                self._env.raise_error()
+                raise
+        failure = results.pop('failure', None)
+        metrics = {name: float(value) for name, value in results.items()}
+        if failure is not None and failure[0]:
+            raise FloatingPointError(self._describe(failure.numpy().tolist()))
+        return metrics
+
+    def _iterate(self) -> dict[str, Any]:
+        """One rollout and one update, in the graph."""
+        begin = tf.timestamp()
+        rollout_seed, update_seed = self._fold_seeds()
+        carry = tf.nest.map_structure(lambda variable: variable.read_value(), self.carry)
+        records, last_obs, tally, seconds = self._rollout(carry, rollout_seed, begin)
+        metrics = dict(self._algorithm.update(records, last_obs, carry, update_seed))
+        # A time stamp touches no tensor, so that only a control dependency says when it is taken.
+        with tf.control_dependencies(tf.nest.flatten(metrics)):
+            total = tf.timestamp() - begin
+        self.iteration.assign_add(1)
+        steps = self._horizon * self._env.num_envs
+        metrics.update(
+            score=tally.score_sum / tally.ended,
+            length=tally.length_sum / tally.ended,
+            episodes=tally.ended,
+            simulate_seconds=seconds,
+            update_seconds=total - seconds,
+            steps_per_second=tf.cast(steps, total.dtype) / total,
+        )
+        return metrics
+
+    def _rollout(
+        self, carry: Nest, seed: tf.Tensor, begin: tf.Tensor
+    ) -> tuple[Nest, Nest, Tally, tf.Tensor]:
+        """Step the environments; everything travels as loop values and is assigned once after."""
+        seeds = tf.random.stateless_uniform(
+            [self._horizon, 2], seed, None, None, tf.int32, alg='philox'
+        )
+        state = self._env.state()
+        spec = self._record_spec(state, carry, seed)
+        arrays = tf.nest.map_structure(
+            lambda x: tf.TensorArray(x.dtype, self._horizon, element_shape=x.shape), spec.record
+        )
+        zero = tf.zeros([])
+        tally = Tally(self.score.read_value(), self.length.read_value(), zero, zero, zero)
+        last = tf.nest.map_structure(lambda x: tf.zeros(x.shape, x.dtype), spec.transition)
+
+        def body(t: Any, state: EnvState, carry: Nest, tally: Tally, last: Any, arrays: Any) -> Any:
+            state, carry, transition, record = self._step(state, carry, seeds[t])
+            arrays = tf.nest.map_structure(lambda a, x: a.write(t, x), arrays, record)
+            return t + 1, state, carry, tally.add(transition), transition, arrays
+
+        _, state, carry, tally, last, arrays = tf.while_loop(
+            lambda t, *_: t < self._horizon,
+            body,
+            (tf.constant(0), state, carry, tally, last, arrays),
+            maximum_iterations=self._horizon,
+        )
+        self._env.assign(state, last)
+        tf.nest.map_structure(lambda variable, x: variable.assign(x), self.carry, carry)
+        self.score.assign(tally.score)
+        self.length.assign(tally.length)
+        with tf.control_dependencies(tf.nest.flatten(tally)):
+            seconds = tf.timestamp() - begin
+        records = tf.nest.map_structure(lambda array: array.stack(), arrays)
+        return records, state.obs, tally, seconds
+
+    def _step(self, state: EnvState, carry: Nest, seed: tf.Tensor) -> Any:
+        """The algorithm acts, the environments step, the algorithm says what to keep."""
+        action, extras, carry = self._algorithm.perform(
+            state.obs, state.first, carry, seed, training=True
+        )
+        state, transition = self._env.advance(state, action)
+        record = self._algorithm.experience(transition, extras)
+        return state, carry, transition, record
+
+    def _record_spec(self, state: EnvState, carry: Nest, seed: tf.Tensor) -> Any:
+        """Trace one step aside, to know what the loop's arrays must hold."""
+
+        def step(state: EnvState, carry: Nest, seed: tf.Tensor) -> Any:
+            _, _, transition, record = self._step(state, carry, seed)
+            return _StepSpec(transition, record)
+
+        return (
+            tf.function(step, autograph=False)
+            .get_concrete_function(state, carry, seed)
+            .structured_outputs
+        )
+
+    def _fold_seeds(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Fold the seeds of this rollout and of its update."""
+        base = np.random.SeedSequence((self._seed, 1)).generate_state(2).astype(np.int32)
+        seed = _fold_in(tf.constant(base), self.iteration)
+        return _fold_in(seed, 0), _fold_in(seed, 1)
+
+    def _describe(self, failure: list[int]) -> str:
+        which, minibatch, step, environment = failure
+        name = self._algorithm.failure_names[which - 1]
+        where = f'minibatch {minibatch}'
+        if step >= 0:
+            where += f', step {step} of the rollout, environment {environment}'
+        return (
+            f'The {name} must be finite, got a value that is not in update '
+            f'{int(self.iteration.numpy())}, {where}. The weights are those from before this '
+            'update. Lower the learning rate, or look for extreme observations and rewards.'
+        )
+
+
+class _StepSpec(NamedTuple):
+    transition: Transition
+    record: Nest
+
+
+def _fold_in(seed: tf.Tensor, data: Any) -> tf.Tensor:
+    return tf.random.experimental.stateless_fold_in(seed, data, alg='philox')

@@ -1,0 +1,6 @@
+"""Environments in other processes, and single-environment wrappers that Gymnasium lacks."""
+
+from agents.tools.wrappers.action_repeat import ActionRepeat
+from agents.tools.wrappers.external_process import ExternalProcess
+
+__all__ = ['ActionRepeat', 'ExternalProcess']
