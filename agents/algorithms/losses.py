@@ -9,9 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-KL_TOO_HIGH, KL_TOO_LOW = 1.3, 0.7  # Multiples of the target at which the penalty changes,
-PENALTY_STEP = 1.5  # by this factor,
-PENALTY_RANGE = (1e-3, 1e3)  # inside this range: values of the ancestor of this project.
+# Multiples of the target at which the penalty changes, and by which factor: as in the ancestor of
+# this project. It had no bounds, so that its penalty could overflow after a long drift.
+KL_TOO_HIGH, KL_TOO_LOW = 1.3, 0.7
+PENALTY_STEP = 1.5
+PENALTY_RANGE = (1e-3, 1e3)
 STD_EPSILON = 1e-8
 # Variance of returns against their squared mean, below which it is rounding and counts as 0.
 NO_VARIANCE = 1e-20

@@ -81,7 +81,7 @@ class StreamingNormalize(tf.Module):
 
         Source:
             Chan, Golub, LeVeque 1979, "Updating formulae and a pairwise algorithm for computing
-            sample variances", equations 2.1.
+            sample variances".
         """
         x = tf.reshape(tf.cast(x, tf.float64), [-1, *self._shape])
         valid = tf.reshape(valid, [-1] + [1] * len(self._shape))

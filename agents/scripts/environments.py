@@ -31,7 +31,7 @@ def make_env(
             up in `agents.tools.wrappers` and `gymnasium.wrappers`, or written `module:Name`.
 
     Raises:
-        UserError: There is no such task, module or wrapper, or what the task needs is not installed.
+        UserError: There is no such task, module or wrapper, or something else must be installed.
     """
     task = find_task(env)
     constructors = [find_wrapper(spec) for spec in wrappers]
@@ -98,23 +98,15 @@ def find_wrapper(spec: Wrapper) -> functools.partial:
     name, kwargs = (spec, {}) if isinstance(spec, str) else next(iter(spec.items()))
     if ':' in name:
         return functools.partial(import_object(name, 'wrapper'), **kwargs)
-    known = _known_wrappers()
-    if name not in known:
-        raise UserError(f'There is no wrapper {name!r}. {nearest(name, known)}')
-    return functools.partial(known[name], **kwargs)
-
-
-def _known_wrappers() -> dict[str, type[gymnasium.Wrapper]]:
     from agents.tools import wrappers
 
-    found = {}
-    # This package's own come last, so that they go before Gymnasium's of the same name.
-    for module in (gymnasium.wrappers, wrappers):
-        for name in module.__all__:
-            value = getattr(module, name)
-            if isinstance(value, type) and issubclass(value, gymnasium.Wrapper):
-                found[name] = value
-    return found
+    # This package's own go before Gymnasium's of the same name.
+    for module in (wrappers, gymnasium.wrappers):
+        value = getattr(module, name) if name in module.__all__ else None
+        if isinstance(value, type) and issubclass(value, gymnasium.Wrapper):
+            return functools.partial(value, **kwargs)
+    known = [*wrappers.__all__, *gymnasium.wrappers.__all__]
+    raise UserError(f'There is no wrapper {name!r}. {nearest(name, known)}')
 
 
 def _hint(task: str, module: str) -> str:

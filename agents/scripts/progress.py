@@ -13,7 +13,6 @@ class Progress:
 
     Attributes:
         step: Steps trained so far.
-        resumed_at: Step at which an earlier part of the run ended, 0 for a new one.
         busy: Whether anything was trained or evaluated since the start.
     """
 
@@ -24,7 +23,7 @@ class Progress:
             total: Steps to train for.
             quiet: Whether to show nothing at all.
         """
-        self.step = self.resumed_at = 0
+        self.step = 0
         self.busy = False
         self._scores = (math.nan, math.nan)
         self._updates: list[tuple[int, float]] = []
@@ -32,13 +31,18 @@ class Progress:
         self._quiet = quiet
         self._bar: Any = None
 
-    def begin(self, step: int) -> None:
+    def begin(self, step: int, finished: bool) -> None:
         """Say that everything is built.
 
         Args:
             step: Steps trained before.
+            finished: Whether there is nothing left to do.
         """
-        self.step = self.resumed_at = step
+        self.step = step
+        if finished:
+            return
+        if step:
+            self.say(f'Going on at step {step:,}.')
         if not self._quiet and sys.stderr.isatty():
             self._bar = tqdm.tqdm(
                 total=self._total, initial=step, unit=' steps', unit_scale=True, dynamic_ncols=True

@@ -10,6 +10,9 @@ import tensorflow as tf
 
 from agents.scripts import runs, signals
 
+_INTEGERS = ('records', 'evaluations', 'logged_at', 'drawn_at', 'evaluated_at', 'finished_at')
+_SCORES = ('score', 'interim_score', 'best_score')
+
 
 class Counters(tf.Module):
     """Where a run is, besides the algorithm's own state; part of its checkpoints.
@@ -29,9 +32,9 @@ class Counters(tf.Module):
 
     def __init__(self) -> None:
         super().__init__(name='counters')
-        for name in 'records evaluations logged_at drawn_at evaluated_at finished_at'.split():
+        for name in _INTEGERS:
             setattr(self, name, tf.Variable(0, dtype=tf.int64, trainable=False, name=name))
-        for name in ('score', 'interim_score', 'best_score'):
+        for name in _SCORES:
             setattr(self, name, tf.Variable(math.nan, dtype=tf.float64, trainable=False, name=name))
         self.seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False, name='seconds')
 
@@ -95,7 +98,7 @@ class Recorder:
         writer = self._writers[phase]
         with writer.as_default(step=step):
             for name, value in values.items():
-                if math.isfinite(value):
+                if math.isfinite(value) and not isinstance(value, bool):
                     tf.summary.scalar(name, float(value))
         writer.flush()
 

@@ -20,8 +20,17 @@ from agents.scripts.mistakes import UserError, nearest
 
 # What may differ after a resume: how long, how often and where, but not what is computed.
 MAY_CHANGE = frozenset(
-    'steps stop_at_score eval_every log_every histograms_every checkpoint_every '
-    'final_eval_episodes num_workers worker_timeout'.split()
+    (
+        'steps',
+        'stop_at_score',
+        'eval_every',
+        'final_eval_episodes',
+        'log_every',
+        'histograms_every',
+        'checkpoint_every',
+        'num_workers',
+        'worker_timeout',
+    )
 )
 
 
@@ -195,7 +204,7 @@ def change(saved: Config, overrides: Mapping[str, Any]) -> Config:
         if before != after and name not in MAY_CHANGE:
             raise UserError(
                 f'{name} cannot change when a run is resumed, got --{name}={flags.to_text(after)} '
-                f'where the run has {flags.to_text(before)}. Leave the flag out, or begin a new run.'
+                f'where the run has {flags.to_text(before)}. Leave it out, or begin a new run.'
             )
     return config
 

@@ -5,7 +5,6 @@ import dataclasses
 import math
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from agents.scripts.mistakes import import_object
 from agents.scripts.progress import Progress
 from agents.scripts.runs import Run
 
-# What evaluation seeds are spawned for: 'eval' in ASCII. Nothing else is spawned from the run's seed.
+# What seeds of evaluations are spawned for: 'eval' in ASCII. Training spawns none.
 _EVAL = 0x6576616C
 
 
@@ -69,7 +68,7 @@ class Session:
         self._collected: list[dict[str, float]] = []
         self._saved = (self.step, self.counters['evaluations'])
         self._time = time.monotonic()
-        progress.begin(self.step)
+        progress.begin(self.step, self.finished)
         progress.scores(self.counters['score'], self.counters['best_score'])
 
     @property
@@ -104,15 +103,16 @@ class Session:
     def update(self) -> None:
         """Collect experience, learn from it, and record metrics where they are due."""
         signals.check()
-        begin = time.monotonic()
-        metrics = self._simulation()
-        seconds = time.monotonic() - begin
         with signals.deferred():
+            begin = time.monotonic()
+            metrics = self._simulation()
+            seconds = time.monotonic() - begin
             self._collected.append(metrics)
             self._tick()
             step = self.step
             self._progress.advance(step, metrics['score'], seconds)
-            if self._is_due(self._config.log_every, self.counters['logged_at']):
+            last = self.done and self._config.log_every > 0
+            if last or self._is_due(self._config.log_every, self.counters['logged_at']):
                 self._record('train', average(self._collected))
                 self._collected.clear()
                 self.counters.assign(logged_at=step)
@@ -135,9 +135,11 @@ class Session:
         rounds = []
         for start in range(0, count, config.eval_envs):
             signals.check()
-            seeds = range(start, start + config.eval_envs)
-            rounds.append(self._evaluation([eval_seed(config.seed, number, i) for i in seeds]))
-        # Each of the first `count` seeds has one episode; which those are does not depend on lengths.
+            indices = range(start, start + config.eval_envs)
+            seeds = [eval_seed(config.seed, number, index) for index in indices]
+            with signals.deferred():
+                rounds.append(self._evaluation(seeds))
+        # The first `count` seeds, not the first to finish, which would favour short episodes.
         episodes = [np.concatenate(values)[:count] for values in zip(*rounds, strict=True)]
         values = summarize(*episodes)
         with signals.deferred():
@@ -196,7 +198,7 @@ def average(collected: Sequence[dict[str, float]]) -> dict[str, float]:
     Returns:
         Means over the updates; over all episodes for `score` and `length`; the sum of `episodes`.
     """
-    result = {}
+    result = dict.fromkeys(('score', 'length', 'episodes'), 0.0)  # First in every record.
     episodes = np.array([metrics['episodes'] for metrics in collected])
     for name in collected[-1]:
         values = np.array([metrics.get(name, math.nan) for metrics in collected])

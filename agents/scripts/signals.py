@@ -26,8 +26,8 @@ class Stop(KeyboardInterrupt):
 def handled() -> Iterator[None]:
     """Raise `Stop` at the first SIGINT or SIGTERM; no effect outside the main thread.
 
-    Later ones change nothing: some programs send each twice, and what the first one started must not
-    be torn apart.
+    Later ones change nothing: some programs send each twice, and what the first one started must
+    not be torn apart.
     """
     global _received
     if threading.current_thread() is not threading.main_thread():
@@ -47,6 +47,9 @@ def handled() -> Iterator[None]:
 def deferred() -> Iterator[None]:
     """Let a signal wait until the end of what must happen as a whole, such as saving.
 
+    A TensorFlow operation is such a whole as well: what is raised while TensorFlow makes up an
+    exception becomes a RuntimeError about pybind11. Operations look for signals by themselves.
+
     Raises:
         Stop: A signal arrived meanwhile.
     """
@@ -54,6 +57,11 @@ def deferred() -> Iterator[None]:
     outermost, before, _deferring = not _deferring, _received, True
     try:
         yield
+    except KeyboardInterrupt:
+        # An operation that a signal ended does not know which one.
+        if _received is not None:
+            raise Stop(_received) from None
+        raise
     finally:
         if outermost:
             _deferring = False

@@ -11,7 +11,7 @@ import dataclasses
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from agents.algorithms.hyperparameters import field
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Flags; by default those of the process.
 
     Returns:
-        Exit code: 0, 2 for a mistake of the user, or 128 plus the number of the signal that ended it.
+        Exit code: 0, 2 for a mistake of the user, or 128 plus the number of a signal.
     """
     with signals.handled():
         try:
@@ -80,6 +80,8 @@ def find_run(arguments: Arguments, overrides: dict[str, Any]) -> tuple[runs.Run 
             raise UserError('--timestamp must come with --logdir, the folder that the run is in.')
         run = runs.find(arguments.logdir, arguments.timestamp, arguments.config)
         if run:
+            if not (run.folder / 'checkpoints').exists():
+                print('The run has no checkpoint yet: it begins anew.')
             return run, runs.change(runs.load_config(run), overrides)
     if not fresh:
         raise UserError(f'--config must be given: {", ".join(configs.TASKS)}.')
@@ -146,7 +148,7 @@ def show(config: Config, run: runs.Run | None = None) -> int:
     except KeyboardInterrupt as stop:
         code = _exit_code(stop)
         print(f'Stopped by {signal.Signals(code - 128).name} at {progress.summary()}.')
-        _print_commands(run, 'Go on:     ' if run and progress.step else '')
+        _print_commands(run, 'Go on:     ')
         return code
     print(f'{"Done" if progress.busy else "This run is finished already"}: {progress.summary()}.')
     _print_commands(run, 'Train on:  ', f' --steps={config.steps * 2}')
@@ -155,7 +157,7 @@ def show(config: Config, run: runs.Run | None = None) -> int:
 
 def train(
     config: Config, run: runs.Run | None = None, progress: Progress | None = None
-) -> Iterator[float]:
+) -> Generator[float, None, None]:
     """Train, and go on where a checkpoint of the run left off.
 
     Ctrl-C, and closing the iterator, save a checkpoint first.
@@ -194,7 +196,7 @@ def train(
 
 
 def _print_commands(run: runs.Run | None, label: str, flag: str = '') -> None:
-    if run and label:
+    if run:
         print(f'Curves:    {run.tensorboard_command}')
         print(f'{label}{run.resume_command}{flag}')
 

@@ -18,17 +18,20 @@ from agents.tools.transition import Nest, StepResult
 class BatchEnv:
     """Many environments that are stepped together, each in the place where it was put.
 
-    An episode that ends is followed by the next one in the same step, so that every step of every environment is a
-    real one. How environments are spread over processes changes nothing in what they return: environment i gets the
-    i-th seed, and results come in order.
+    An episode that ends is followed by the next one in the same step, so that every step of every
+    environment is a real one. How environments are spread over processes changes nothing in what
+    they return: environment i gets the i-th seed, and results come in order.
 
     All arrays that it returns are fresh; none is written again.
     """
 
+    _closed = False
+
     def __init__(self, envs: Iterable['gymnasium.Env | BatchEnv']) -> None:
         """Join environments and batches of environments.
 
-        The batches become parts of this one, which closes them; do not use them on their own any more.
+        The batches become parts of this one, which closes them; do not use them on their own any
+        more.
 
         Args:
             envs: Environments of this process, `ExternalProcess`es and `BatchEnv`s, in any order.
@@ -73,8 +76,9 @@ class BatchEnv:
         """Begin a new episode in every environment.
 
         Args:
-            seed: One seed for the batch, from which each environment gets one of its own; or a list of them, one for
-                each environment; or None to go on with the environments' own random generators.
+            seed: One seed for the batch, from which each environment gets one of its own; or a list
+                of them, one for each environment; or None to go on with the environments' own
+                random generators.
 
         Returns:
             First observations, nest [B, ...].
@@ -96,7 +100,8 @@ class BatchEnv:
             Observations to act on next, rewards, flags, and the true next observations.
 
         Raises:
-            ValueError: An action has the wrong shape, is not finite, or is not in its Discrete space.
+            ValueError: An action has the wrong shape, is not finite, or is not in its Discrete
+                space.
             TypeError: Actions have a dtype that the space cannot hold.
             RuntimeError: The batch was not reset, not since the last error, or it is closed.
             FloatingPointError: An observation or reward is not finite.
@@ -152,14 +157,16 @@ class BatchEnv:
         """Close all environments and end their processes; does nothing the second time.
 
         Args:
-            timeout: How long the environments of other processes may take in seconds, before these are ended.
+            timeout: How long the environments of other processes may take in seconds, before these
+                are ended.
 
         Raises:
             Exception: The first that closing an environment raised, after all of them were closed.
         """
         if self._closed:
             return
-        self._closed, self._ready = True, False
+        self._closed = True
+        self._ready = False
         errors = _close_all(self._batches, timeout)
         if errors:
             raise errors[0]
@@ -176,7 +183,6 @@ class BatchEnv:
         self._finish('reset_wait')
         self._gather('reset_wait')
         obs = spaces.concatenate([batch.arrays.obs for batch in self._batches])
-        self._check_finite('observation', obs)
         self._ready = True
         return obs
 
@@ -204,15 +210,13 @@ class BatchEnv:
         truncated = np.concatenate([x.truncated for x in arrays])
         if any(ended):
             next_obs = spaces.copy(obs)
-            for x, (start, stop) in zip(arrays, self._bounds, strict=True):
+            for x, (start, stop) in itertools.compress(
+                zip(arrays, self._bounds, strict=True), ended
+            ):
                 part = spaces.part(next_obs, start, stop)
                 spaces.replace_rows(part, x.terminated | x.truncated, x.last_obs)
-            self._check_finite('observation', next_obs)
-        self._check_finite('observation', obs)
-        self._check_finite('reward', reward)
         self._ready = True
-        valid = np.ones(self.num_envs, bool)
-        return StepResult(obs, reward, terminated, truncated, next_obs, valid)
+        return StepResult(obs, reward, terminated, truncated, next_obs, self._valid)
 
     def call_async(self, name: str, *args: Any, **kwargs: Any) -> None:
         """Begin to call a method of every environment; see `call`."""
@@ -234,9 +238,10 @@ class BatchEnv:
         self._batches = list(batches)
         stops = np.cumsum([0, *(batch.num_envs for batch in batches)]).tolist()
         self._bounds: list[tuple[int, int]] = list(itertools.pairwise(stops))
+        self._valid = np.ones(self.num_envs, bool)  # Every step is a real one.
+        self._valid.flags.writeable = False
         self._ready = False
         self._waits_for = ''
-        self._closed = False
         self.first_index = 0
 
     def _call_async(
@@ -307,15 +312,6 @@ class BatchEnv:
                     f'of a batch, got {space} at index {batch.first_index} and {first} at index 0.'
                 )
 
-    def _check_finite(self, what: str, values: Any) -> None:
-        index = spaces.first_non_finite(values)
-        if index is not None:
-            self._ready = False
-            raise FloatingPointError(
-                f'{what.capitalize()} must be finite, got {what}={values[index]} at index '
-                f'{self.first_index + index}. Check the environment, and the actions it got.'
-            )
-
 
 def make_batch_env(
     make: Callable[[], gymnasium.Env] | Sequence[Callable[[], gymnasium.Env]],
@@ -328,8 +324,8 @@ def make_batch_env(
     Args:
         make: Function that makes an environment, or one for each of them.
         num_envs: Number of environments, at least 1.
-        num_workers: Number of worker processes; 0 for this process, None for one on each usable core. There are never
-            more than environments.
+        num_workers: Number of worker processes; 0 for this process, None for one on each usable
+            core. There are never more than environments.
         timeout: Longest time to wait for a worker in seconds.
 
     Returns:
@@ -353,7 +349,7 @@ def make_batch_env(
             f'and {len(makes)} functions.'
         )
     if num_workers is None:
-        num_workers = _usable_cores()
+        num_workers = len(_usable_cores())
     if num_workers < 0:
         raise ValueError(f'Workers must not be negative, got num_workers={num_workers}.')
     workers = min(num_workers, num_envs)
@@ -364,6 +360,7 @@ def make_batch_env(
             envs.append(_make(function, index))
         for start, stop in itertools.pairwise(bounds):
             envs.append(external_process.ExternalProcess(makes[start:stop], timeout))
+        _spread([env.pid for env in envs[:workers]])
         return BatchEnv(envs)
     except BaseException:
         _discard(envs)
@@ -379,7 +376,7 @@ def _make(function: Callable[[], gymnasium.Env], index: int) -> gymnasium.Env:
 
 
 def _join(envs: Sequence[Any]) -> list[Batch]:
-    """Make batches of neighbouring environments of this process, between those that are batches already."""
+    """Make batches of neighbouring environments of this process, and keep batches."""
     if len({id(env) for env in envs}) < len(envs):
         raise ValueError('Environments of a batch must be different ones, got one of them twice.')
     batches: list[Batch] = []
@@ -402,7 +399,7 @@ def _join(envs: Sequence[Any]) -> list[Batch]:
 
 
 def _discard(envs: Sequence[Any]) -> None:
-    """Close what was made before something failed, workers side by side; that failure matters more than others."""
+    """Close what was made before something failed; that failure is what matters."""
     batches = [batch for env in envs if isinstance(env, BatchEnv) for batch in env._batches]
     _close_all(batches, timeout=1.0)
     for env in envs:
@@ -413,12 +410,28 @@ def _discard(envs: Sequence[Any]) -> None:
 
 def _close_all(batches: Sequence[Batch], timeout: float) -> list[Exception]:
     errors: list[Exception] = []
-    for kind in dict.fromkeys(map(type, batches)):
+    kinds: list[Any] = list(dict.fromkeys(map(type, batches)))
+    for kind in kinds:
         errors += kind.close_all([batch for batch in batches if type(batch) is kind], timeout)
     return errors
 
 
-def _usable_cores() -> int:
+def _spread(pids: Sequence[int]) -> None:
+    """Give each worker its share of the usable cores.
+
+    Linux wakes a process on the core of the one that wakes it, here this one, and on machines with
+    few cores leaves it there: all workers would take turns on one core, next to idle ones.
+    """
+    cores = _usable_cores()
+    if len(pids) > len(cores) or not hasattr(os, 'sched_setaffinity'):
+        return
+    for index, pid in enumerate(pids):
+        start, stop = (len(cores) * x // len(pids) for x in (index, index + 1))
+        with contextlib.suppress(OSError):  # Of no importance, or the process is gone.
+            os.sched_setaffinity(pid, cores[start:stop])
+
+
+def _usable_cores() -> list[int]:
     if hasattr(os, 'sched_getaffinity'):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))

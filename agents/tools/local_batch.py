@@ -13,9 +13,9 @@ from agents.tools.batch import Arrays, make_arrays
 class LocalBatch:
     """Environments of this process, stepped one after another.
 
-    The one place where environments are stepped: a `BatchEnv` uses it for the environments in its own process, and a
-    worker process uses it on shared memory. An environment whose episode ended is reset in the same step, without a
-    seed, so that its own random generator goes on.
+    The one place where environments are stepped: a `BatchEnv` uses it for the environments in its
+    own process, and a worker process uses it on shared memory. An environment whose episode ended
+    is reset in the same step, without a seed, so that its own random generator goes on.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class LocalBatch:
         except BaseException as error:
             error.add_note(self._place(index, 'reset'))
             raise
+        self._check_finite('observation', self.arrays.obs)
         self._ready = True
 
     def step_async(self, action: Any) -> None:
@@ -80,12 +81,13 @@ class LocalBatch:
             raise RuntimeError(
                 'Batch must be reset before it is stepped, and again after an error. Call reset().'
             )
-        _, obs, _, rewards, terminations, truncations = self.arrays
+        _, obs, last_obs, rewards, terminations, truncations = self.arrays
         terminations.fill(False)
         truncations.fill(False)
         shape, dtype = obs.shape[1:], obs.dtype
         any_ended, self._ready, index = False, False, 0
-        # This loop decides how fast cheap environments are: one call, four tests and two assignments for each.
+        # This loop decides how fast cheap environments are: one call, four tests and two
+        # assignments for each.
         try:
             for index, (env, action) in enumerate(zip(self._envs, self._actions, strict=True)):
                 row, reward, terminated, truncated, _ = env.step(action)
@@ -99,6 +101,11 @@ class LocalBatch:
         except BaseException as error:
             error.add_note(self._place(index, 'step'))
             raise
+        if any_ended:
+            ended = terminations | truncations
+            self._check_finite('observation', last_obs, ended)
+        self._check_finite('observation', obs)
+        self._check_finite('reward', rewards)
         self._ready = True
         return any_ended
 
@@ -157,6 +164,19 @@ class LocalBatch:
         # Copied before the reset, since environments may use one buffer for all their observations.
         last_obs[index] = spaces.check_row(self.observation_space, obs, self.first_index + index)
         return self._envs[index].reset()[0]
+
+    def _check_finite(self, what: str, values: Any, rows: np.ndarray | None = None) -> None:
+        """Check values in all rows or in some; here, so that workers share the work."""
+        index = spaces.first_non_finite(values if rows is None else values[rows])
+        if index is None:
+            return
+        if rows is not None:
+            index = int(rows.nonzero()[0][index])
+        raise FloatingPointError(
+            f'{what.capitalize()} must be finite, got {what}={spaces.non_finite(values[index])} at '
+            f'index {self.first_index + index}. Check the environment, and its actions: the last '
+            f'one was {self._actions[index]!r}.'
+        )
 
     def _place(self, index: int, doing: str) -> str:
         action = self._actions[index] if index < len(self._actions) else None

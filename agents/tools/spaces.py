@@ -1,7 +1,7 @@
-"""What the NumPy side knows about kinds of spaces: arrays for a batch, and checks of what goes in and comes out.
+"""What the NumPy side knows about kinds of spaces: arrays for batches, and checks of values.
 
-A batch of values of a `Box` or `Discrete` space is one array [B, ...]. Everything that depends on the kind of a space
-is in this file, so that a further kind is added here only.
+A batch of values of a `Box` or `Discrete` space is one array [B, ...]. Everything that depends on
+the kind of a space is in this file, so that a further kind is added here only.
 """
 
 from collections.abc import Callable, Sequence
@@ -79,8 +79,8 @@ def rows(space: Space, batch: Any) -> list[Any]:
         batch: Actions, dtype of the space [B, ...].
 
     Returns:
-        B values that share no memory with the batch, so that an environment may keep its action: `int` for Discrete
-        and arrays for Box.
+        B values that share no memory with the batch, so that an environment may keep its action:
+        `int` for Discrete and arrays for Box.
     """
     if isinstance(space, gymnasium.spaces.Discrete):
         return batch.tolist()
@@ -125,7 +125,8 @@ def concatenate(batches: Sequence[Any]) -> Any:
 
 def replace_rows(batch: Any, mask: np.ndarray, other: Any) -> None:
     """Overwrite the rows of a batch at which the mask holds with those of another batch."""
-    batch[mask] = other[mask]
+    for index in mask.nonzero()[0].tolist():  # Few rows: faster than indexing with the mask.
+        batch[index] = other[index]
 
 
 def copy(batch: Any) -> Any:
@@ -164,7 +165,7 @@ def check_actions(space: Space, action: Any, num_envs: int) -> Any:
     shape, dtype = (num_envs, *_shape(space)), np.dtype(space.dtype)
     if array.shape != shape:
         raise ValueError(
-            f'Action must have shape {shape}, one row for each environment, got shape={array.shape}.'
+            f'Action must have shape {shape}, one row per environment, got shape={array.shape}.'
         )
     if array.dtype is not dtype:
         array = _cast_actions(space, array, dtype)
@@ -173,7 +174,9 @@ def check_actions(space: Space, action: Any, num_envs: int) -> Any:
     elif dtype.kind == 'f':
         index = first_non_finite(array)
         if index is not None:
-            raise ValueError(f'Action must be finite, got action={array[index]} at index {index}.')
+            raise ValueError(
+                f'Action must be finite, got action={non_finite(array[index])} at index {index}.'
+            )
     return array
 
 
@@ -182,9 +185,15 @@ def first_non_finite(batch: Any) -> int | None:
     if batch.dtype.kind != 'f':
         return None
     finite = np.isfinite(batch)
-    if finite.all():
+    if np.count_nonzero(finite) == finite.size:  # Twice as fast as all().
         return None
     return int(np.argmin(finite.reshape(len(batch), -1).all(axis=1)))
+
+
+def non_finite(row: Any) -> str:
+    """Describe the first infinity or NaN in a row, with its position if that says more."""
+    position = tuple(np.argwhere(~np.isfinite(row))[0].tolist())
+    return f'{row[position]}' + (f' in element {position}' if position else '')
 
 
 def _shape(space: Space) -> tuple[int, ...]:
@@ -206,7 +215,7 @@ def _cast_actions(space: Space, array: np.ndarray, dtype: np.dtype) -> np.ndarra
     return array.astype(dtype)
 
 
-def _check_range(space: gymnasium.spaces.Discrete, array: np.ndarray) -> None:
+def _check_range(space: Any, array: np.ndarray) -> None:
     start, stop = int(space.start), int(space.start + space.n)
     _check_bounds(array, start, stop - 1, f'be in [{start}, {stop})')
 

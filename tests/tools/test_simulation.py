@@ -121,7 +121,7 @@ def test_every_step_gets_its_own_seed_and_the_run_seed_decides_them():
         for _ in range(2):
             simulation()
             given = recorder.given
-            result += given['records']['seed'][:, 0].tolist() + [given['seed'].tolist()]
+            result += [*given['records']['seed'][:, 0].tolist(), given['seed'].tolist()]
         return result
 
     assert len({tuple(x) for x in seeds(0)}) == 10

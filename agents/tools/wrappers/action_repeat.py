@@ -8,7 +8,8 @@ import gymnasium
 class ActionRepeat(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
     """Repeat each action until `amount` steps are made or the episode ends.
 
-    The reward is the sum over the repeated steps; observation, flags and info are those of the last one.
+    The reward is the sum over the repeated steps; observation, flags and info are those of the last
+    one.
     """
 
     def __init__(self, env: gymnasium.Env, amount: int) -> None:

@@ -1,6 +1,7 @@
 """Runs environments in another process."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import gymnasium
 
@@ -14,10 +15,11 @@ __all__ = ['ExternalProcess', 'WorkerDied', 'WorkerError', 'WorkerTimeout']
 class ExternalProcess(BatchEnv):
     """A batch of environments that another process makes and steps, one after another.
 
-    The environments never see the Global Interpreter Lock of this process, and whatever happens to them cannot take it
-    along. Actions and results are in shared memory; a step sends one byte each way. The process starts afresh: it has
-    this one's module search path, working directory and Gymnasium tasks, but neither its memory nor its threads, and
-    it needs no `if __name__ == '__main__'` in the script.
+    The environments never see the Global Interpreter Lock of this process, and whatever happens to
+    them cannot take it along. Actions and results are in shared memory; a step sends one byte each
+    way. The process starts afresh: it has this one's module search path, working directory and
+    Gymnasium tasks, but neither its memory nor its threads, and it needs no `if __name__ ==
+    '__main__'` in the script.
     """
 
     def __init__(
@@ -28,16 +30,18 @@ class ExternalProcess(BatchEnv):
         """Start the process, without waiting for its environments.
 
         Args:
-            constructor: Function that makes an environment, or several of them; lambdas, closures and classes of a
-                script or notebook are fine.
-            timeout: Longest time to wait for any reply, also for the environments to be made, in seconds.
+            constructor: Function that makes an environment, or several of them; lambdas, closures
+                and classes of a script or notebook are fine.
+            timeout: Longest time to wait for any reply, also for the environments to be made, in
+                seconds.
 
         Raises:
             TypeError: A constructor is not a function, or cannot be pickled.
             ValueError: There is no constructor, or the timeout is not positive.
         """
-        several = isinstance(constructor, Sequence) and not isinstance(constructor, str)
-        constructors = list(constructor) if several else [constructor]  # type: ignore[arg-type]
+        constructors: list[Any] = [constructor]
+        if isinstance(constructor, Sequence) and not isinstance(constructor, str):
+            constructors = list(constructor)
         if not constructors:
             raise ValueError('Constructors must be at least one, got an empty list.')
         if not timeout > 0:
@@ -64,6 +68,6 @@ def check_constructors(constructors: Sequence[Callable[[], gymnasium.Env]]) -> N
     for index, constructor in enumerate(constructors):
         if not callable(constructor):
             raise TypeError(
-                f'Constructor must be a function that makes the environment, got {constructor!r} at '
-                f"index {index}. Pass, for example, lambda: gymnasium.make('CartPole-v1')."
+                f'Constructor must be a function that makes the environment, got {constructor!r} '
+                f"at index {index}. Pass, for example, lambda: gymnasium.make('CartPole-v1')."
             )

@@ -6,8 +6,8 @@
     CLOSE                                    VALUE length pickled None, then end of file
                                              FAILURE length pickled dict, in place of any of these
 
-A step is one byte each way; its arrays are in shared memory. Before anything is asked, a worker reports with a VALUE
-that it is ready: one pair of spaces for each environment.
+A step is one byte each way; its arrays are in shared memory. Before anything is asked, a worker
+reports with a VALUE that it is ready: one pair of spaces for each environment.
 """
 
 import pickle
@@ -63,7 +63,7 @@ def pack_error(error: BaseException, index: int | None = None) -> bytes:
     """
     summary = traceback.TracebackException.from_exception(error)
     notes = list(getattr(error, '__notes__', ()))
-    summary.__notes__ = None  # type: ignore[attr-defined]  # They are sent apart.
+    summary.__notes__ = None  # They are sent apart.
     fields = {
         'error': _pickle_error(error),
         'text': ''.join(summary.format_exception_only()).strip(),
@@ -82,8 +82,8 @@ def unpack_error(body: bytes, pid: int) -> tuple[Exception, int | None]:
         pid: Process that sent it.
 
     Returns:
-        Exception of its own type with notes on its origin, or a RuntimeError with its text if its type cannot travel;
-        and the number of the environment that was being made, if any.
+        Exception of its own type with notes on its origin, or a RuntimeError with its text if its
+        type cannot travel; and the number of the environment that was being made, if any.
     """
     fields = pickle.loads(body)
     try:
@@ -116,7 +116,8 @@ def _pickle_error(error: BaseException) -> bytes | None:
 def _unpickle_error(body: bytes) -> Exception:
     form = pickle.loads(body)
     if isinstance(form, tuple):
-        # Pickle calls the class with `args`, which fails where the constructor takes something else.
+        # Pickle calls the class with `args`, which fails where the constructor takes something
+        # else.
         kind, args, fields = form
         form = kind.__new__(kind, *args)
         form.__dict__.update(fields)

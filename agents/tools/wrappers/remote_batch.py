@@ -18,8 +18,8 @@ from agents.tools.wrappers.worker_process import WorkerProcess, shut_down
 class RemoteBatch:
     """Environments that a worker process makes and steps, one after another.
 
-    Has the methods of `LocalBatch`. The worker prepares its environments while the constructor returns, so that many
-    workers start side by side; what needs the environments waits for them.
+    Has the methods of `LocalBatch`. The worker prepares its environments while the constructor
+    returns, so that many workers start side by side; what needs the environments waits for them.
     """
 
     def __init__(self, constructors: Sequence[Callable[[], Any]], timeout: float) -> None:
@@ -124,14 +124,16 @@ class RemoteBatch:
         try:
             if kind == messages.FAILURE:
                 self._raise(body)
-            pairs = pickle.loads(body)
+            pairs: list[spaces.Spaces] = pickle.loads(body)
             spaces.check_equal(pairs, self._first_index)
         except Exception as error:
             self._failure = error
             raise
-        self._arrays = shared_memory.map_arrays(self.worker.memory, *pairs[0], self.num_envs)
-        self._spaces = pairs[0]
-        return pairs[0]
+        self._spaces = observation_space, action_space = pairs[0]
+        self._arrays = shared_memory.map_arrays(
+            self.worker.memory, observation_space, action_space, self.num_envs
+        )
+        return self._spaces
 
     def _request(self, name: str, *args: Any) -> None:
         self.worker.send(messages.pack(messages.REQUEST, (name, self._first_index, args)))
@@ -177,7 +179,8 @@ def _pickle_specs() -> dict[str, bytes]:
         try:
             specs[name] = cloudpickle.dumps(spec)
         except Exception as error:
-            # Names the line of the user's that makes the process: past three functions and ExternalProcess.
+            # Names the line of the user's that makes the process: past three functions and
+            # ExternalProcess.
             message = f'Task {name!r} must be picklable to be known in worker processes: {error}'
             warnings.warn(message, stacklevel=5)
     return specs

@@ -1,6 +1,7 @@
 """Memory that two processes share, which no crash can leave behind.
 
-It has no name: a descriptor of it is inherited by the worker, and it is gone with the last process that maps it.
+It has no name: a descriptor of it is inherited by the worker, and it is gone with the last process
+that maps it.
 """
 
 import math

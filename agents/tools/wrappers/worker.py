@@ -1,7 +1,8 @@
 """Runs environments in a process of its own, on behalf of the process that started it.
 
-Imports neither TensorFlow nor the script that started the parent. Ends when asked to, and soon after its parent ended
-in whatever way: the pipe of commands then hangs up, and the parent's process identifier changes.
+Imports neither TensorFlow nor the script that started the parent. Ends when asked to, and soon
+after its parent ended in whatever way: the pipe of commands then hangs up, and the parent's process
+identifier changes.
 """
 
 import contextlib
@@ -86,7 +87,8 @@ def _prepare(
         return None
     pairs = _spaces(envs)
     batch = None
-    # The parent checks them, too, and words its error with the numbers that environments have there.
+    # The parent checks them, too, and words its error with the numbers that environments have
+    # there.
     with contextlib.suppress(TypeError, ValueError):
         spaces.check_equal(pairs)
         os.ftruncate(memory, 0)

@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from agents.tools import interrupts
 from agents.tools.wrappers import messages, shared_memory
 
-# Reads what lies in the shared memory at first: one line with the module search path, then the description.
+# Reads what lies in the shared memory at first: one line with the module search path, then the
+# description.
 _BOOTSTRAP = """
 import json, sys
 memory, *pipes = map(int, sys.argv[1:])
@@ -27,7 +28,8 @@ del sys.argv[1:]
 from agents.tools.wrappers import worker
 worker.main(description, memory, *pipes)
 """
-# One environment should use one core; many workers with many threads each would slow each other down.
+# One environment should use one core; many workers with many threads each would slow each other
+# down.
 _THREAD_LIMITS = (
     'BLIS_NUM_THREADS',
     'MKL_NUM_THREADS',
@@ -51,19 +53,20 @@ class WorkerError(RuntimeError):
     """A worker process cannot be used as asked."""
 
 
-class WorkerDied(WorkerError):
+class WorkerDied(WorkerError):  # noqa: N818
     """A worker process ended without having been asked to."""
 
 
-class WorkerTimeout(WorkerError, TimeoutError):
+class WorkerTimeout(WorkerError, TimeoutError):  # noqa: N818
     """A worker process did not answer in time."""
 
 
 class WorkerProcess:
     """A process that runs environments, and the two pipes to it.
 
-    Every command has exactly one reply. A reply that was not waited for, since waiting was interrupted or took too
-    long, is received and dropped before the next command, so that replies never go out of step.
+    Every command has exactly one reply. A reply that was not waited for, since waiting was
+    interrupted or took too long, is received and dropped before the next command, so that replies
+    never go out of step.
     """
 
     def __init__(self, description: bytes, num_envs: int, timeout: float) -> None:
@@ -186,7 +189,7 @@ class WorkerProcess:
         self._watched = descriptor
 
     def _flush(self) -> None:
-        """Write the rest of a command; a long one fills the pipe and waits for the worker to read."""
+        """Write the rest of a command; a long one fills the pipe until the worker reads."""
         while self._outgoing:
             try:
                 self._outgoing = self._outgoing[os.write(self._writer, self._outgoing) :]
@@ -226,7 +229,7 @@ class WorkerProcess:
     def _late(self) -> WorkerTimeout:
         return WorkerTimeout(
             f'Worker process {self.pid} of {self._envs()} must answer in time, got no reply within '
-            f'timeout={self._timeout:g} seconds. If its environments need longer, pass a larger timeout.'
+            f'timeout={self._timeout:g} seconds. Pass a larger timeout if its environments need it.'
         )
 
     def ask_to_close(self, timeout: float) -> None:
@@ -309,7 +312,8 @@ def _spawn(memory: int, commands: int, replies: int) -> subprocess.Popen:
     """Start Python with ends of the pipes and the shared memory, and with SIGINT held back."""
     arguments = [sys.executable, '-P', '-c', _BOOTSTRAP, str(memory), str(commands), str(replies)]
     environment = {**os.environ, **dict.fromkeys(_THREAD_LIMITS, '1')}
-    # The mask is inherited. Until the worker ignores SIGINT, Ctrl-C would make Python's own start fail noisily.
+    # The mask is inherited. Until the worker ignores SIGINT, Ctrl-C would make Python's own start
+    # fail noisily.
     former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         return subprocess.Popen(arguments, env=environment, pass_fds=(memory, commands, replies))

@@ -1,0 +1,1 @@
+"""Side-by-side measurements against named peers; `python3 -m benchmarks` prints one table."""

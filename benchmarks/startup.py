@@ -1,0 +1,94 @@
+"""How long a user waits for the first result, and how much memory workers take."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+import gymnasium
+
+from benchmarks import alone
+from benchmarks.contest import Contender, Line, Options, contest
+
+TASK = 'CartPole-v1'
+
+
+def startup(options: Options) -> list[Line]:
+    """Starting 32 CartPole-v1 in 2 workers, and the memory of a worker with one.
+
+    Seconds from `make_batch_env` until the first `reset` has returned, in a process that has
+    imported the package and Gymnasium. Memory is the resident set of the worker process after 1000
+    steps, in MB of 10⁶ bytes, pages that it shares with other processes included.
+    """
+    start = Contender('agents', start_workers, {'num_envs': 32, 'num_workers': 2})
+    memory = Contender('agents', worker_memory)
+    seconds, megabytes = contest([[start], [memory]], options.repeats, lower_is_better=True)
+    return [
+        Line(f'start 32 × {TASK}, 2 workers', 's', seconds, below=3.0, lower_is_better=True),
+        Line(f'memory of one {TASK} worker', 'MB', megabytes, below=120.0, lower_is_better=True),
+    ]
+
+
+def first_score(options: Options) -> list[Line]:
+    """From a command to its first evaluation score.
+
+    Seconds from starting `python3 -m agents.scripts.train --config=pendulum` until the line with
+    the score of the first evaluation is printed: imports, compilation and training included.
+    """
+    sides = [[Contender('agents', wait_for_score)]]
+    (seconds,) = contest(sides, options.repeats, lower_is_better=True)
+    what = 'train --config=pendulum to the first score'
+    return [Line(what, 's', seconds, below=30.0, lower_is_better=True)]
+
+
+def start_workers(num_envs: int, num_workers: int) -> float:
+    from agents import tools
+
+    make_batch_env = tools.make_batch_env  # Imported now, for packages import lazily.
+    begin = time.perf_counter()
+    with make_batch_env(lambda: gymnasium.make(TASK), num_envs, num_workers) as env:
+        env.reset(seed=0)
+        return time.perf_counter() - begin
+
+
+def worker_memory() -> float:
+    from agents import tools
+
+    def make() -> gymnasium.Env:
+        env = gymnasium.make(TASK)
+        env.unwrapped.pid = os.getpid()
+        return env
+
+    with tools.make_batch_env(make, 1, 1) as env:
+        env.reset(seed=0)
+        for step in range(1000):
+            env.step([step % 2])
+        (pid,) = env.get_attr('pid')
+        status = pathlib.Path(f'/proc/{pid}/status').read_text()
+        return int(re.search(r'VmRSS:\s+(\d+) kB', status)[1]) * 1024 / 1e6
+
+
+def wait_for_score(flags: tuple[str, ...] = ('--config=pendulum',)) -> float:
+    """Seconds from the command to the first line with the score of an evaluation.
+
+    Raises:
+        RuntimeError: The command ends before that.
+    """
+    command = [sys.executable, '-m', 'agents.scripts.train', *flags]
+    begin = time.perf_counter()
+    with subprocess.Popen(command, env=alone.environ(), stdout=subprocess.PIPE, text=True) as train:
+        try:
+            for line in train.stdout:
+                if is_score(line):
+                    return time.perf_counter() - begin
+            raise RuntimeError(f'{" ".join(command)} ended without a score.')
+        finally:
+            train.terminate()
+            train.communicate()  # Reads on, so that the command is not stuck at printing.
+
+
+def is_score(line: str) -> bool:
+    """Whether a printed line is that of an evaluation, like 'step 3,200 eval score -700.1'."""
+    return bool(re.search(r'eval.*score\D*\d', line, re.IGNORECASE))

@@ -1,0 +1,110 @@
+"""How fast PPO trains, from the first observation to the updated weights."""
+
+import os
+import time
+from collections.abc import Callable
+
+from benchmarks.contest import Contender, Line, Options, contest
+
+TASK = 'CartPole-v1'
+NUM_ENVS = 8
+HORIZON = 256
+# Of both sides; what each calls them stands where it is used.
+LEARNING_RATE = 3e-4
+EPOCHS = 10
+MINIBATCH = 64
+LAYERS = (64, 64)
+
+
+def training(options: Options) -> list[Line]:
+    """PPO on CartPole-v1, 8 environments × 256 steps, 10 epochs of minibatches of 64.
+
+    End to end, rollouts and updates, after warm-up: the first two updates here (they compile), the
+    first one there. Same on both sides: separate 64-64 tanh networks, clipped objective (0.2), Adam
+    with learning rate 3e-4, discount 0.99, λ 0.95, gradient norm at most 0.5. Each side normalises
+    as it does by default: here observations, rewards and advantages (over the batch), there
+    advantages (over the minibatch) only. Here one worker per core and TensorFlow's own threads;
+    there, on the CPU, the fastest of DummyVecEnv and SubprocVecEnv with 1 and 2 threads of PyTorch,
+    found in the first round.
+    """
+    ours = Contender('agents', train_ours, {'updates': 5 if options.quick else 20})
+    updates = 2 if options.quick else 8
+    peers = [
+        Contender(
+            f'Stable-Baselines3 ({vec_env}, {threads} thread{"s" * (threads > 1)})',
+            train_stable_baselines3,
+            {'updates': updates, 'vec_env': vec_env, 'threads': threads},
+            needs='stable_baselines3',
+        )
+        for vec_env in ('DummyVecEnv', 'SubprocVecEnv')
+        for threads in (1, 2)
+    ]
+    figures, peer = contest([[ours], peers], options.repeats)
+    return [Line(f'train PPO on {TASK}', 'steps/s', figures, peer, ratio_wanted=5.0)]
+
+
+def train_ours(updates: int) -> float:
+    os.environ.setdefault('CUDA_VISIBLE_DEVICES', '-1')  # The peer trains on the CPU as well.
+    import gymnasium
+
+    from agents import algorithms, tools
+
+    hyper = algorithms.Hyperparameters(
+        policy_layers=LAYERS,
+        value_layers=LAYERS,
+        activation='tanh',
+        discount=0.99,
+        gae_lambda=0.95,
+        objective='clip',
+        clip_range=0.2,
+        entropy_coef=0.0,
+        learning_rate=LEARNING_RATE,
+        gradient_clip=0.5,
+        epochs=EPOCHS,
+        minibatch=MINIBATCH,
+    )
+    env = tools.InGraphBatchEnv(tools.make_batch_env(lambda: gymnasium.make(TASK), NUM_ENVS))
+    ppo = algorithms.PPO(env.observation_space, env.action_space, NUM_ENVS, hyper)
+    simulation = tools.simulate(env, ppo, horizon=HORIZON)
+    # The first update only begins the statistics, the second one is the first that learns.
+    for _ in range(2):
+        simulation()
+    seconds = seconds_of(lambda: [simulation() for _ in range(updates)])
+    env.close()
+    return updates * HORIZON * NUM_ENVS / seconds
+
+
+def train_stable_baselines3(updates: int, vec_env: str, threads: int) -> float:
+    import stable_baselines3
+    import torch
+    from stable_baselines3.common import env_util, vec_env as vec_envs
+
+    torch.set_num_threads(threads)
+    env = env_util.make_vec_env(TASK, NUM_ENVS, seed=0, vec_env_cls=getattr(vec_envs, vec_env))
+    ppo = stable_baselines3.PPO(
+        'MlpPolicy',
+        env,
+        learning_rate=LEARNING_RATE,
+        n_steps=HORIZON,
+        batch_size=MINIBATCH,
+        n_epochs=EPOCHS,
+        gamma=0.99,
+        gae_lambda=0.95,
+        clip_range=0.2,
+        ent_coef=0.0,
+        max_grad_norm=0.5,
+        policy_kwargs={'net_arch': {'pi': list(LAYERS), 'vf': list(LAYERS)}},  # Tanh by default.
+        seed=0,
+        device='cpu',
+    )
+    steps = HORIZON * NUM_ENVS
+    ppo.learn(steps)
+    seconds = seconds_of(lambda: ppo.learn(updates * steps, reset_num_timesteps=False))
+    env.close()
+    return updates * steps / seconds
+
+
+def seconds_of(function: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    function()
+    return time.perf_counter() - begin
