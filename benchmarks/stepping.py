@@ -84,8 +84,8 @@ def usable_cores() -> int:
 
 def _step_for(env: Any, actions: np.ndarray, seconds: float) -> tuple[int, float]:
     begin = time.perf_counter()
-    for calls, action in enumerate(itertools.cycle(actions), start=1):
-        env.step(action)
+    for calls in itertools.count(1):
+        env.step(actions[calls % len(actions)])
         elapsed = time.perf_counter() - begin
         if elapsed >= seconds:
             break

@@ -77,10 +77,15 @@ def train_ours(updates: int) -> float:
 def train_stable_baselines3(updates: int, vec_env: str, threads: int) -> float:
     import stable_baselines3
     import torch
-    from stable_baselines3.common import env_util, vec_env as vec_envs
+    from stable_baselines3.common import env_util
+    from stable_baselines3.common import vec_env as vec_envs
 
     torch.set_num_threads(threads)
-    env = env_util.make_vec_env(TASK, NUM_ENVS, seed=0, vec_env_cls=getattr(vec_envs, vec_env))
+    # Forked, for else each process imports PyTorch, which takes long but is not what is measured.
+    kwargs = {'start_method': 'fork'} if vec_env == 'SubprocVecEnv' else {}
+    env = env_util.make_vec_env(
+        TASK, NUM_ENVS, seed=0, vec_env_cls=getattr(vec_envs, vec_env), vec_env_kwargs=kwargs
+    )
     ppo = stable_baselines3.PPO(
         'MlpPolicy',
         env,

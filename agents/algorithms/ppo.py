@@ -150,7 +150,8 @@ class PPO(tf.Module):
         self._update_statistics(records, running_return, ok)
         metrics = progress.means()
         explained = losses.explained_variance(rows.old_value, rows.return_, valid)
-        metrics.update(kl=kl, explained_variance=explained, learning_rate=learning_rate)
+        metrics['kl'] = tf.where(progress.count > 0, kl, float('nan'))
+        metrics.update(explained_variance=explained, learning_rate=learning_rate)
         metrics.update(minibatches=progress.count, failure=progress.failure)
         if self._hyper.objective == 'kl_penalty':
             metrics['penalty'] = self.steps.penalty.read_value()

@@ -54,8 +54,8 @@ class Progress(NamedTuple):
     sums: dict[str, tf.Tensor]
 
     def means(self) -> dict[str, tf.Tensor]:
-        """Return the metrics as means over the minibatches that were done."""
-        count = tf.cast(tf.maximum(self.count, 1), tf.float32)
+        """Return the metrics as means over the minibatches that were done, NaN if none was."""
+        count = tf.cast(self.count, tf.float32)
         return {name: total / count for name, total in self.sums.items()}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from agents.tools import spaces
+from agents.tools import interrupts, spaces
 from agents.tools.batch import Batch
 from agents.tools.local_batch import LocalBatch
 from agents.tools.transition import Nest, StepResult
@@ -282,6 +282,8 @@ class BatchEnv:
         for batch in self._batches:
             try:
                 results.append(getattr(batch, wait)())
+            except interrupts.Interrupted:
+                raise  # No time for the others; their replies are dropped before the next command.
             except Exception as error:
                 errors.append(error)
         if errors:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from agents.tools import interrupts
 from agents.tools.in_graph_batch_env import EnvState, InGraphBatchEnv
 from agents.tools.transition import Nest
 
@@ -87,12 +86,8 @@ class Evaluation(tf.Module):
                 f'The seeds must be one per environment, got {len(seeds)} seeds for '
                 f'{self._env.num_envs} environments.'
             )
-        with interrupts.watch():
-            try:
-                episodes = self._run(tf.constant(np.asarray(seeds, np.int64)))
-            except tf.errors.OpError:
-                self._env.raise_error()
-                raise
+        with self._env.own_errors():
+            episodes = self._run(tf.constant(np.asarray(seeds, np.int64)))
         return Episodes(*(value.numpy() for value in episodes))
 
     def _play(self, seeds: tf.Tensor) -> Episodes:

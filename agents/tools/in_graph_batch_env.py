@@ -1,6 +1,7 @@
 """A batch of environments inside the TensorFlow graph: stepping it is an operation."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,17 +150,27 @@ class InGraphBatchEnv(tf.Module):
             self.terminated.assign(transition.terminated)
             self.truncated.assign(transition.truncated)
 
-    def raise_error(self) -> None:
-        """Raise the environment's own exception, of which TensorFlow only keeps the text.
+    @contextlib.contextmanager
+    def own_errors(self) -> Iterator[None]:
+        """Run operations inside this to get the environment's own exceptions out of them.
+
+        TensorFlow only keeps their text. A signal ends the operation within one step.
 
         Raises:
             KeyboardInterrupt: A signal ended the operation, and its handler raised nothing itself.
         """
-        error, self._error = self._error, None
-        if isinstance(error, interrupts.Interrupted):
-            raise KeyboardInterrupt(str(error)) from None
-        if error is not None:
-            raise error from None
+        self._error = None
+        try:
+            with interrupts.watch():
+                yield
+        # A signal handler that raises while TensorFlow makes its exception yields a RuntimeError.
+        except (tf.errors.OpError, RuntimeError):
+            error, self._error = self._error, None
+            if isinstance(error, interrupts.Interrupted):
+                raise KeyboardInterrupt(str(error)) from None
+            if error is not None:
+                raise error from None
+            raise
 
     def close(self) -> None:
         """Close the environments and end their processes."""

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from agents.tools import interrupts
 from agents.tools.in_graph_batch_env import EnvState, InGraphBatchEnv
 from agents.tools.transition import Nest, Transition
 
@@ -103,12 +102,8 @@ class Simulation(tf.Module):
         if seed is None:
             key = (self._seed, int(self.iteration.numpy()))
             seed = int(np.random.SeedSequence(key).generate_state(1)[0])
-        with interrupts.watch():
-            try:
-                self._env.reset(seed)
-            except tf.errors.OpError:
-                self._env.raise_error()
-                raise
+        with self._env.own_errors():
+            self._env.reset(seed)
         self.score.assign(tf.zeros_like(self.score))
         self.length.assign(tf.zeros_like(self.length))
 
@@ -126,12 +121,8 @@ class Simulation(tf.Module):
         """
         if not self._env.ready:
             self.reset()
-        with interrupts.watch():
-            try:
-                results = self._run()
-            except tf.errors.OpError:
-                self._env.raise_error()
-                raise
+        with self._env.own_errors():
+            results = self._run()
         failure = results.pop('failure', None)
         metrics = {name: float(value) for name, value in results.items()}
         if failure is not None and failure[0]:
@@ -140,12 +131,13 @@ class Simulation(tf.Module):
 
     def _iterate(self) -> dict[str, Any]:
         """One rollout and one update, in the graph."""
+        # A time stamp touches no tensor, so that only control dependencies say when it is taken.
         begin = tf.timestamp()
-        rollout_seed, update_seed = self._fold_seeds()
+        with tf.control_dependencies([begin]):
+            rollout_seed, update_seed = self._fold_seeds()
         carry = tf.nest.map_structure(lambda variable: variable.read_value(), self.carry)
         records, last_obs, tally, seconds = self._rollout(carry, rollout_seed, begin)
         metrics = dict(self._algorithm.update(records, last_obs, carry, update_seed))
-        # A time stamp touches no tensor, so that only a control dependency says when it is taken.
         with tf.control_dependencies(tf.nest.flatten(metrics)):
             total = tf.timestamp() - begin
         self.iteration.assign_add(1)

@@ -68,7 +68,9 @@ def zeros(
     Returns:
         Zeros, dtype of the space [*batch_shape, ...].
     """
-    return allocate(batch_shape + _shape(space), space.dtype)
+    # A dtype that came through pickle equals NumPy's own object without being it, as loops may ask.
+    dtype = np.dtype(np.dtype(space.dtype).str)
+    return allocate(batch_shape + _shape(space), dtype)
 
 
 def rows(space: Space, batch: Any) -> list[Any]:
@@ -167,7 +169,7 @@ def check_actions(space: Space, action: Any, num_envs: int) -> Any:
         raise ValueError(
             f'Action must have shape {shape}, one row per environment, got shape={array.shape}.'
         )
-    if array.dtype is not dtype:
+    if array.dtype != dtype:
         array = _cast_actions(space, array, dtype)
     if isinstance(space, gymnasium.spaces.Discrete):
         _check_range(space, array)
@@ -221,7 +223,7 @@ def _check_range(space: Any, array: np.ndarray) -> None:
 
 
 def _check_bounds(array: np.ndarray, low: int, high: int, rule: str) -> None:
-    if not array.size or (low <= array.min() and array.max() <= high):
+    if np.count_nonzero((array >= low) & (array <= high)) == array.size:
         return
     flat = array.reshape(len(array), -1)
     index = int(np.argmax([any(not low <= x <= high for x in row) for row in flat.tolist()]))

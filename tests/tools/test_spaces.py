@@ -1,3 +1,5 @@
+import pickle
+
 import gymnasium
 import numpy as np
 import pytest
@@ -17,6 +19,11 @@ def test_zeros_have_the_shape_and_dtype_of_the_space(space):
     assert array.dtype == space.dtype
     assert not array.any()
     assert spaces.zeros(space).shape == space.shape
+
+
+def test_zeros_have_the_dtype_object_that_numpy_uses():
+    space = pickle.loads(pickle.dumps(BOX))
+    assert spaces.zeros(space, (5,)).dtype is np.dtype(np.float32)
 
 
 def test_rows_of_a_discrete_space_are_python_integers():

@@ -1,0 +1,167 @@
+import subprocess
+import sys
+
+import pytest
+
+from agents.scripts.progress import Progress
+from benchmarks import __main__, alone, contest, report, startup, stepping
+from benchmarks.contest import Contender, Figures, Line, Options
+
+
+def measured_by(values):
+    """Measure by taking the function's next value, and write its name on a tape."""
+    tape = []
+
+    def measure(function, kwargs):
+        tape.append(function)
+        value = values[function].pop(0)
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    return tape, measure
+
+
+def test_contenders_take_turns_and_the_figure_is_the_median():
+    tape, measure = measured_by({'a': [1.0, 9.0, 2.0], 'b': [3.0, 5.0, 4.0]})
+    a, b = contest.contest([[Contender('A', 'a')], [Contender('B', 'b')]], 3, measure=measure)
+    assert tape == ['a', 'b'] * 3
+    assert (a.name, a.median, b.median) == ('A', 2.0, 4.0)
+    assert (a.spread, b.spread) == (4.0, 0.5)  # (9 - 1) / 2, (5 - 3) / 4
+
+
+@pytest.mark.parametrize(('lower_is_better', 'best'), [(False, 'b'), (True, 'a')])
+def test_the_best_way_of_a_side_goes_on_alone(lower_is_better, best):
+    tape, measure = measured_by({'a': [1.0, 1.0], 'b': [3.0, 3.0]})
+    side = [Contender('a', 'a'), Contender('b', 'b')]
+    (figures,) = contest.contest([side], 2, lower_is_better, measure)
+    assert figures.name == best
+    assert tape == ['a', 'b', best]
+
+
+def test_a_peer_that_is_not_installed_is_reported_as_missing():
+    _, measure = measured_by({'a': [1.0, 1.0]})
+    sides = [[Contender('A', 'a')], [Contender('B', 'b', needs='not_installed')]]
+    ours, peer = contest.contest(sides, 2, measure=measure)
+    line = Line('speed', 'steps/s', ours, peer, ratio_wanted=2.0)
+    assert peer.problem == 'missing: not_installed'
+    assert (line.ratio, line.met, line.failed) == (None, None, False)
+    assert '| B    | missing: not_installed | —     | ≥ 2 ×' in report.table([line])
+
+
+def test_a_contender_that_fails_is_reported_and_not_tried_again(capsys):
+    error = RuntimeError('a reason')
+    tape, measure = measured_by({'a': [1.0, 1.0], 'b': [error, error]})
+    ours, peer = contest.contest([[Contender('A', 'a')], [Contender('B', 'b')]], 2, measure=measure)
+    assert tape == ['a', 'b', 'a']
+    assert Line('speed', 'steps/s', ours, peer).failed
+    assert 'a reason' in capsys.readouterr().err
+
+
+def test_the_ratio_says_how_many_times_better_this_project_is():
+    low, high = Figures('low', [2.0]), Figures('high', [8.0])
+    assert Line('', '', high, low).ratio == 4.0  # 8 / 2
+    assert Line('', '', low, high, lower_is_better=True).ratio == 4.0
+    assert Line('', '', low, high).ratio == 0.25
+
+
+def test_a_wish_is_met_at_its_ratio_and_below_its_bound():
+    two, eight = Figures('two', [2.0]), Figures('eight', [8.0])
+    assert Line('', '', eight, two, ratio_wanted=4.0).met is True
+    assert Line('', '', eight, two, ratio_wanted=4.1).met is False
+    assert Line('', 's', two, below=2.1).met is True
+    assert Line('', 's', two, below=2.0).met is False
+    assert Line('', '', eight, two).met is None
+
+
+def test_the_table_has_all_columns():
+    ours, peer = Figures('agents', [30000.0, 31000.0, 29000.0]), Figures('other', [1250.0])
+    line = Line('step', 'steps/s', ours, peer, ratio_wanted=10.0)
+    names, rule, cells = [row.split('|')[1:-1] for row in report.table([line]).splitlines()]
+    assert [name.strip() for name in names] == list(report.COLUMNS)
+    assert {len(row) for row in (names, rule, cells)} == {8}
+    # 30000 / 1250 = 24; (31000 - 29000) / 30000 = 6.7 %; one figure has no spread.
+    words = ['step, steps/s', '30,000', 'other', '1,250', '24 ×', '≥ 10 ×', 'yes', '7% / —']
+    assert [cell.strip() for cell in cells] == words
+
+
+def test_the_report_names_machine_versions_and_conditions(tmp_path, monkeypatch, capsys):
+    def speed(options):
+        """Conditions of the measurement."""
+        return [Line('speed', 'm/s', Figures('agents', [float(options.repeats)] * 2))]
+
+    monkeypatch.setattr(__main__, 'ROWS', {'speed': speed})
+    assert __main__.main(['--repeats=7', '--outdir', str(tmp_path)]) == 0
+    text = (tmp_path / 'results.md').read_text(encoding='utf-8')
+    assert capsys.readouterr().out.strip() == text.strip()
+    for words in (
+        '`python3 -m benchmarks speed --repeats 7`',
+        f'{stepping.usable_cores()} usable cores',
+        'tensorflow 2.',
+        '| speed, m/s | 7 ',
+        '**speed**: Conditions of the measurement.',
+    ):
+        assert words in text
+
+
+def test_a_row_that_is_not_there_ends_with_those_that_are(capsys):
+    with pytest.raises(SystemExit):
+        __main__.main(['steping'])
+    assert "There is no row 'steping'. There are: stepping, training" in capsys.readouterr().err
+
+
+def test_every_row_says_what_it_measures():
+    assert all(function.__doc__ for function in __main__.ROWS.values())
+    assert all(function.__name__ == name for name, function in __main__.ROWS.items())
+
+
+def test_a_figure_comes_from_another_process_and_so_does_its_failure():
+    assert alone.measure(startup.start_workers, {'num_envs': 2, 'num_workers': 1}) > 0
+    with pytest.raises(RuntimeError, match=r'start_workers ended(.|\n)*got num_envs=0'):
+        alone.measure(startup.start_workers, {'num_envs': 0, 'num_workers': 1})
+
+
+def test_a_process_that_takes_too_long_is_ended():
+    with pytest.raises(subprocess.TimeoutExpired):
+        alone.measure(stepping.step_plainly, {'seconds': 1000.0}, timeout=1)
+
+
+def test_importing_the_rows_imports_neither_tensorflow_nor_a_peer():
+    code = (
+        'import sys, benchmarks.__main__\n'
+        "print({'tensorflow', 'torch', 'stable_baselines3'} & {*sys.modules})"
+    )
+    result = subprocess.run(
+        [sys.executable, '-c', code],
+        env=alone.environ(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout.strip() == 'set()'
+
+
+def test_only_lines_with_the_score_of_an_evaluation_are_found(capsys):
+    values = {'score': -700.5, 'score_std': 1.0, 'episodes': 16, 'cut': 0, 'steps_per_second': 1.0}
+    for phase, found in (('train', False), ('eval', True)):
+        Progress(1000).record(phase, 100, values)
+        assert startup.is_score(capsys.readouterr().out) is found
+
+
+def test_a_batch_of_two_steps_and_has_a_rate(monkeypatch):
+    monkeypatch.setattr(stepping, 'NUM_ENVS', 2)
+    assert stepping.step_ours(0.01) > 0
+
+
+def test_options_decide_how_long_to_measure(monkeypatch):
+    seen = []
+
+    def fake(sides, repeats):
+        seen.append((repeats, sides[0][0].kwargs['seconds']))
+        return [Figures(side[0].name, [1.0]) for side in sides]
+
+    monkeypatch.setattr(stepping, 'contest', fake)
+    for options in (Options(5), Options(1, quick=True)):
+        lines = stepping.stepping(options)
+    assert seen == [(5, 2.0), (1, 0.5)]
+    assert [line.ratio_wanted for line in lines] == [10.0, 1.3, None]
