@@ -1,4 +1,4 @@
-"""Train reinforcement learning agents on batches of environments, fused into one TensorFlow operation."""
+"""Train agents on batches of environments, fused into one TensorFlow operation."""
 
 from typing import TYPE_CHECKING
 

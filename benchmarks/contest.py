@@ -139,6 +139,11 @@ def contest(
     return [figures for ((_, figures),) in remaining]
 
 
+def number(value: float) -> str:
+    """Write a figure with three digits, or all those before the point."""
+    return f'{value:,.0f}' if abs(value) >= 100 else f'{value:.3g}'
+
+
 def _measure_once(contender: Contender, figures: Figures, measure: Callable) -> None:
     """Add a figure, or say why there is none."""
     if contender.needs and importlib.util.find_spec(contender.needs) is None:
@@ -149,7 +154,7 @@ def _measure_once(contender: Contender, figures: Figures, measure: Callable) -> 
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             figures.problem = f'failed: {type(error).__name__}'
             print(error, file=sys.stderr)
-    text = figures.problem or f'{figures.values[-1]:,.4g}'
+    text = figures.problem or number(figures.values[-1])
     print(f'  {contender.name}: {text}', file=sys.stderr, flush=True)
 
 

@@ -9,14 +9,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 import agents
-from benchmarks.contest import Figures, Line, Options
+from benchmarks.contest import Figures, Line, Options, number
 from benchmarks.stepping import usable_cores
 
 PACKAGES = ('tensorflow', 'keras', 'gymnasium', 'numpy', 'stable-baselines3', 'torch')
 COLUMNS = ('what', 'agents', 'peer', "peer's figure", 'ratio', 'wanted', 'met', 'spread')
-LEGEND = """Figures are medians of the repeats, in which the contenders take turns. The ratio says how
-many times better than the peer this project is. The spread is (largest - smallest) / median, of
-this project / of the peer."""
+LEGEND = """Figures are medians of the repeats, in which the contenders take turns. The ratio says
+how many times better than the peer this project is. The spread is (largest - smallest) / median,
+of this project / of the peer."""
 NOTHING = '—'
 
 
@@ -49,11 +49,6 @@ def table(lines: Sequence[Line]) -> str:
         f'| {" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |'
         for row in cells
     )
-
-
-def number(value: float) -> str:
-    """Write a figure with three digits, or all those before the point."""
-    return f'{value:,.0f}' if abs(value) >= 100 else f'{value:.3g}'
 
 
 def _header(

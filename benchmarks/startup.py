@@ -22,8 +22,8 @@ def startup(options: Options) -> list[Line]:
     imported the package and Gymnasium. Memory is the resident set of the worker process after 1000
     steps, in MB of 10⁶ bytes, pages that it shares with other processes included.
     """
-    start = Contender('agents', start_workers, {'num_envs': 32, 'num_workers': 2})
-    memory = Contender('agents', worker_memory)
+    start = Contender('start', start_workers, {'num_envs': 32, 'num_workers': 2})
+    memory = Contender('memory', worker_memory)
     seconds, megabytes = contest([[start], [memory]], options.repeats, lower_is_better=True)
     return [
         Line(f'start 32 × {TASK}, 2 workers', 's', seconds, below=3.0, lower_is_better=True),
@@ -37,7 +37,7 @@ def first_score(options: Options) -> list[Line]:
     Seconds from starting `python3 -m agents.scripts.train --config=pendulum` until the line with
     the score of the first evaluation is printed: imports, compilation and training included.
     """
-    sides = [[Contender('agents', wait_for_score)]]
+    sides = [[Contender('first score', wait_for_score)]]
     (seconds,) = contest(sides, options.repeats, lower_is_better=True)
     what = 'train --config=pendulum to the first score'
     return [Line(what, 's', seconds, below=30.0, lower_is_better=True)]

@@ -19,9 +19,9 @@ def stepping(options: Options) -> list[Line]:
 
     Both sides step `gymnasium.make('CartPole-v1')` with default settings: here
     `make_batch_env(make, 64)`, there `make_vec('CartPole-v1', 64, vectorization_mode=...)`.
-    64 environments stepped once are 64 steps; Gymnasium's reset on a call of its own, and that call
-    counts for Gymnasium as a step. The limit is the number of usable cores × the rate of one
-    unwrapped environment in a plain Python loop, resets included.
+    64 environments stepped once are 64 steps. One of Gymnasium's environments that resets does
+    nothing else in that call, which counts as a step all the same. The limit is the number of
+    usable cores × the rate of one unwrapped environment in a plain Python loop, resets included.
     """
     seconds = 0.5 if options.quick else 2.0
     sides = [

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from agents.scripts.progress import Progress
-from benchmarks import __main__, alone, contest, report, startup, stepping
+from benchmarks import __main__, alone, contest, report, startup, stepping, training
 from benchmarks.contest import Contender, Figures, Line, Options
 
 
@@ -151,6 +151,13 @@ def test_only_lines_with_the_score_of_an_evaluation_are_found(capsys):
 def test_a_batch_of_two_steps_and_has_a_rate(monkeypatch):
     monkeypatch.setattr(stepping, 'NUM_ENVS', 2)
     assert stepping.step_ours(0.01) > 0
+
+
+@pytest.mark.parametrize(('seconds', 'count'), [(1000.0, 20), (1e-9, 1)])
+def test_training_ends_after_20_updates_or_the_time(seconds, count):
+    updates = []
+    assert training.rate(lambda: updates.append(1), seconds) > 0
+    assert len(updates) == count
 
 
 def test_options_decide_how_long_to_measure(monkeypatch):

@@ -15,7 +15,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from agents.algorithms.hyperparameters import field
-from agents.scripts import configs, flags, runs, signals
+from agents.scripts import configs, flags, quiet, runs, signals
 from agents.scripts.configs import Config
 from agents.scripts.mistakes import UserError, import_object
 from agents.scripts.progress import Progress
@@ -101,15 +101,16 @@ def check(config: Config) -> None:
     environments.find_task(config.env)
     for wrapper in config.wrappers:
         environments.find_wrapper(wrapper)
-    # Notes about CUDA and instruction sets are no use to anyone who trains; errors still show.
+    # Notes are no use to anyone who trains; errors still show.
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
-    from agents.parts.keras_backend import import_keras
+    with quiet.notes():
+        from agents.parts.keras_backend import import_keras
 
-    try:
-        import_keras()
-    except ImportError as error:
-        raise UserError(str(error)) from None
-    import tensorflow as tf
+        try:
+            import_keras()
+        except ImportError as error:
+            raise UserError(str(error)) from None
+        import tensorflow as tf
 
     # Both must be set before TensorFlow first computes something.
     if config.threads:

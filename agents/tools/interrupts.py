@@ -1,8 +1,9 @@
 """Lets code that waits in another thread see Ctrl-C and SIGTERM at once.
 
-Python runs signal handlers in the main thread, between two bytecodes. While the main thread is inside a TensorFlow
-operation that waits for an environment, that would be never. The C part of Python's signal handling does write each
-signal's number to a file descriptor, though, and whoever waits for an environment waits for that one as well.
+Python runs signal handlers in the main thread, between two bytecodes. While the main thread is
+inside a TensorFlow operation that waits for an environment, that would be never. The C part of
+Python's signal handling does write each signal's number to a file descriptor, though, and whoever
+waits for an environment waits for that one as well.
 """
 
 import contextlib

@@ -9,11 +9,13 @@ class StepResult(NamedTuple):
     """Results of stepping every environment of a batch once.
 
     Attributes:
-        obs: What to act on next: the first observation of a new episode where one ended, nest [B, ...].
+        obs: What to act on next: the first observation of a new episode where one ended,
+            nest [B, ...].
         reward: Reward for the action, float32 [B].
         terminated: The world ended, bool [B].
         truncated: The episode was cut, as by a time limit, bool [B].
-        next_obs: True next observation: the last one of its episode where one ended, nest [B, ...].
+        next_obs: True next observation: the last one of its episode where one ended,
+            nest [B, ...].
         valid: A real step happened, bool [B].
     """
 

@@ -53,11 +53,11 @@ class WorkerError(RuntimeError):
     """A worker process cannot be used as asked."""
 
 
-class WorkerDied(WorkerError):  # noqa: N818
+class WorkerDied(WorkerError):
     """A worker process ended without having been asked to."""
 
 
-class WorkerTimeout(WorkerError, TimeoutError):  # noqa: N818
+class WorkerTimeout(WorkerError, TimeoutError):
     """A worker process did not answer in time."""
 
 
@@ -85,9 +85,7 @@ class WorkerProcess:
         self._incoming = bytearray()
         self._outgoing = memoryview(b'')
         self._deadline = 0.0
-        self._give_up: float | None = (
-            None  # When to stop being patient, once it was asked to close.
-        )
+        self._give_up: float | None = None  # Until when to be patient, once asked to close.
         self._closed = False
         self.memory = shared_memory.create()
         commands, self._writer = os.pipe()
@@ -194,7 +192,9 @@ class WorkerProcess:
             try:
                 self._outgoing = self._outgoing[os.write(self._writer, self._outgoing) :]
             except BlockingIOError:
-                time.sleep(0.001)
+                poll = select.poll()
+                poll.register(self._writer, select.POLLOUT)
+                poll.poll(100)  # Short, to see interrupts as well.
                 interrupts.check()
                 if time.monotonic() > self._deadline:
                     raise self._late() from None
