@@ -110,7 +110,10 @@ def _serve(batch: LocalBatch | None, commands: int, replies: int) -> bool:
     Returns:
         Whether the parent asked to close and waits for a reply.
     """
+    poll = select.poll()
+    poll.register(commands, select.POLLIN)
     while True:
+        messages.spin(poll)
         kind = os.read(commands, 1)
         if batch is None or kind in (messages.CLOSE, b''):
             return kind == messages.CLOSE

@@ -167,9 +167,10 @@ class WorkerProcess:
         watched = interrupts.fileno()
         if watched != self._watched:
             self._watch(watched)
+        ready = messages.spin(self._poll, float(os.environ.get('SPINP','0')))
         while True:
             remaining = self._deadline - time.monotonic()
-            ready = self._poll.poll(1000 * max(0.0, min(_CHECK_SECONDS, remaining)))
+            ready = ready or self._poll.poll(1000 * max(0.0, min(_CHECK_SECONDS, remaining)))
             if ready:
                 if any(descriptor == watched for descriptor, _ in ready):
                     raise interrupts.Interrupted('A signal asked to stop waiting for a worker.')
