@@ -52,7 +52,9 @@ class Config(Hyperparameters):
     # Machine.
     num_workers: int = field(-1, 'Processes of environments; -1: one per core, 0: in this one.')
     worker_timeout: float = field(60.0, 'Seconds that an environment may take for a step, > 0.')
-    threads: int = field(0, "Threads of TensorFlow; 0: TensorFlow's choice. Results depend on it.")
+    threads: int = field(
+        0, "Threads within an operation; 0: TensorFlow's choice. Results depend on it."
+    )
 
     @property
     def updates(self) -> int:

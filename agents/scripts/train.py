@@ -103,6 +103,10 @@ def check(config: Config) -> None:
         environments.find_wrapper(wrapper)
     # Notes are no use to anyone who trains; errors still show.
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+    # A run is one chain of operations, and handing it from thread to thread only costs time. But an
+    # environment in this process may itself wait for TensorFlow, which takes a second thread.
+    if config.num_workers:
+        os.environ.setdefault('TF_NUM_INTEROP_THREADS', '1')
     with quiet.notes():
         from agents.parts.keras_backend import import_keras
 
@@ -112,10 +116,9 @@ def check(config: Config) -> None:
             raise UserError(str(error)) from None
         import tensorflow as tf
 
-    # Both must be set before TensorFlow first computes something.
+    # Must be set before TensorFlow first computes something.
     if config.threads:
         tf.config.threading.set_intra_op_parallelism_threads(config.threads)
-        tf.config.threading.set_inter_op_parallelism_threads(config.threads)
     for gpu in tf.config.list_physical_devices('GPU'):
         tf.config.experimental.set_memory_growth(gpu, True)
     if ':' in config.algorithm:

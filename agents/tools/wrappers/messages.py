@@ -22,11 +22,11 @@ import cloudpickle
 
 STEP, REQUEST, CLOSE = b's', b'r', b'c'
 DONE, ENDED, VALUE, FAILURE = b'd', b'e', b'v', b'f'
-_SPIN_SECONDS = float(os.environ.get('SPIN','0.0005'))
+_SPIN_SECONDS = 5e-4  # A batch of cheap environments, or a step of a small policy, takes less.
 _HEADER = struct.Struct('=cQ')  # Kind of message and length of what follows.
 
 
-def spin(poll: select.poll, seconds=_SPIN_SECONDS) -> list[tuple[int, int]]:
+def spin(poll: select.poll) -> list[tuple[int, int]]:
     """Look again and again for a short time before blocking, as the other side often is quick.
 
     Waking a process that sleeps on an idle core costs tens of microseconds, in virtual machines
@@ -40,7 +40,7 @@ def spin(poll: select.poll, seconds=_SPIN_SECONDS) -> list[tuple[int, int]]:
     """
     ready = poll.poll(0)
     if not ready:
-        end = time.perf_counter() + seconds
+        end = time.perf_counter() + _SPIN_SECONDS
         while not ready and time.perf_counter() < end:
             os.sched_yield()
             ready = poll.poll(0)

@@ -167,7 +167,7 @@ class WorkerProcess:
         watched = interrupts.fileno()
         if watched != self._watched:
             self._watch(watched)
-        ready = messages.spin(self._poll, float(os.environ.get('SPINP','0')))
+        ready = messages.spin(self._poll)
         while True:
             remaining = self._deadline - time.monotonic()
             ready = ready or self._poll.poll(1000 * max(0.0, min(_CHECK_SECONDS, remaining)))
