@@ -6,9 +6,10 @@ import lazy_loader
 
 if TYPE_CHECKING:
     from agents.tools import wrappers
-    from agents.tools.batch_env import BatchEnv, make_batch_env
+    from agents.tools.batch_env import BatchEnv
     from agents.tools.evaluation import evaluate
     from agents.tools.in_graph_batch_env import InGraphBatchEnv
+    from agents.tools.make_batch import make_batch_env
     from agents.tools.simulation import simulate
     from agents.tools.transition import StepResult, Transition
 
@@ -16,9 +17,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=['wrappers'],
     submod_attrs={
-        'batch_env': ['BatchEnv', 'make_batch_env'],
+        'batch_env': ['BatchEnv'],
         'evaluation': ['evaluate'],
         'in_graph_batch_env': ['InGraphBatchEnv'],
+        'make_batch': ['make_batch_env'],
         'simulation': ['simulate'],
         'transition': ['StepResult', 'Transition'],
     },

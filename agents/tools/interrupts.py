@@ -8,13 +8,14 @@ waits for an environment waits for that one as well.
 
 import contextlib
 import os
-import select
 import signal
 import threading
 from collections.abc import Iterator
 
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
 _watched: int | None = None
+_writer = -1
+_received = b''  # Signals since the watch began that were read, to be handed on.
 
 
 class Interrupted(Exception):
@@ -22,7 +23,10 @@ class Interrupted(Exception):
 
 
 def fileno() -> int | None:
-    """Return the descriptor that becomes readable at a signal, or None when nobody watches."""
+    """Return the descriptor that becomes readable at a signal, or None when nobody watches.
+
+    Whoever waits for an environment waits for it as well, and calls `check` when it is readable.
+    """
     return _watched
 
 
@@ -32,7 +36,7 @@ def watch() -> Iterator[None]:
 
     The handlers themselves run as usual, once the main thread is back in Python.
     """
-    global _watched
+    global _watched, _writer, _received
     if threading.current_thread() is not threading.main_thread() or _watched is not None:
         yield
         return
@@ -40,13 +44,16 @@ def watch() -> Iterator[None]:
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
     former = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    _watched = reader
+    _watched, _writer, _received = reader, writer, b''
     try:
         yield
     finally:
         _watched = None
         signal.set_wakeup_fd(former, warn_on_full_buffer=False)
-        _forward(reader, former)
+        _read(reader)
+        if former >= 0 and _received:  # Who watched before, such as a notebook's event loop.
+            with contextlib.suppress(BlockingIOError):
+                os.write(former, _received)
         os.close(reader)
         os.close(writer)
 
@@ -57,13 +64,15 @@ def check() -> None:
     Raises:
         Interrupted: SIGINT or SIGTERM arrived.
     """
-    if _watched is not None and select.select([_watched], [], [], 0)[0]:
-        raise Interrupted('A signal asked to stop.')
+    if _watched is not None:
+        _read(_watched)
+        if not _SIGNALS.isdisjoint(_received):
+            os.write(_writer, b'\0')  # No signal has this number: stays readable for all who wait.
+            raise Interrupted('A signal asked to stop.')
 
 
-def _forward(reader: int, former: int) -> None:
-    """Hand the signals that arrived to who watched before, such as a notebook's event loop."""
+def _read(reader: int) -> None:
+    """Note the numbers of the signals that arrived."""
+    global _received
     with contextlib.suppress(BlockingIOError):
-        numbers = os.read(reader, 4096)
-        if former >= 0 and numbers:
-            os.write(former, numbers)
+        _received += os.read(reader, 4096).replace(b'\0', b'')

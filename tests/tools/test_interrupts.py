@@ -104,3 +104,15 @@ def test_a_watch_leaves_no_descriptor_open():
     with interrupts.watch():
         pass
     assert len(os.listdir('/proc/self/fd')) == before
+
+
+def test_other_signals_that_the_program_handles_do_not_stop_it():
+    former = signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    try:
+        with interrupts.watch():
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert readable(interrupts.fileno())
+            interrupts.check()
+            assert not readable(interrupts.fileno())
+    finally:
+        signal.signal(signal.SIGUSR1, former)

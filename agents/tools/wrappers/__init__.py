@@ -1,6 +1,11 @@
 """Environments in other processes, and single-environment wrappers that Gymnasium lacks."""
 
 from agents.tools.wrappers.action_repeat import ActionRepeat
-from agents.tools.wrappers.external_process import ExternalProcess
+from agents.tools.wrappers.external_process import (
+    ExternalProcess,
+    WorkerDied,
+    WorkerError,
+    WorkerTimeout,
+)
 
-__all__ = ['ActionRepeat', 'ExternalProcess']
+__all__ = ['ActionRepeat', 'ExternalProcess', 'WorkerDied', 'WorkerError', 'WorkerTimeout']

@@ -169,12 +169,14 @@ class WorkerProcess:
             self._watch(watched)
         ready = messages.spin(self._poll)
         while True:
-            remaining = self._deadline - time.monotonic()
-            ready = ready or self._poll.poll(1000 * max(0.0, min(_CHECK_SECONDS, remaining)))
-            if ready:
-                if any(descriptor == watched for descriptor, _ in ready):
-                    raise interrupts.Interrupted('A signal asked to stop waiting for a worker.')
+            if any(descriptor == watched for descriptor, _ in ready):
+                interrupts.check()
+            if any(descriptor == self._reader for descriptor, _ in ready):
                 return
+            remaining = self._deadline - time.monotonic()
+            ready = self._poll.poll(1000 * max(0.0, min(_CHECK_SECONDS, remaining)))
+            if ready:
+                continue
             if self._process.poll() is not None and not self._poll.poll(0):
                 raise self._died()
             if remaining <= 0:
