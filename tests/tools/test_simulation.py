@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 
@@ -293,3 +294,48 @@ def test_a_user_of_ppo_needs_no_more_than_spaces_and_a_number():
     env = tools.InGraphBatchEnv(FakeBatch([2, 3]))
     ppo = algorithms.PPO(env.observation_space, env.action_space, env.num_envs)
     assert np.isfinite(tools.simulate(env, ppo, horizon=4)()['explained_variance'])
+
+
+_HANG = """
+import time
+import gymnasium, numpy as np
+from agents import tools
+from tests.tools.fake_batch import Recorder
+
+class Hanging(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(3)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 3:
+            print('hangs', flush=True)
+            time.sleep(1000)
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+env = tools.InGraphBatchEnv(tools.make_batch_env(Hanging, 2, 2))
+simulation = tools.simulate(env, Recorder(), horizon=8)
+try:
+    simulation()
+except KeyboardInterrupt:
+    print('stopped', flush=True)
+env.close()
+print('closed', flush=True)
+"""
+
+
+def test_control_c_ends_the_operation_also_while_an_environment_hangs():
+    process = subprocess.Popen([sys.executable, '-c', _HANG], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == 'hangs\n'
+        process.send_signal(signal.SIGINT)
+        # Far less than the hour that the environment, or the minute that the time-out would take.
+        output, _ = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert output.replace('hangs\n', '') == 'stopped\nclosed\n'
+    assert process.returncode == 0
