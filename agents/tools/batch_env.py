@@ -269,9 +269,8 @@ class BatchEnv:
             for batch, values in zip(self._batches, arguments, strict=True):
                 getattr(batch, begin)(*values)
         except BaseException:
-            self._waits_for = (
-                ''  # Replies of those that did begin are dropped before the next command.
-            )
+            # Replies of those that did begin are dropped before the next command.
+            self._waits_for = ''
             raise
 
     def _gather(self, wait: str) -> list[Any]:

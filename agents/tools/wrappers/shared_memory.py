@@ -14,9 +14,8 @@ import numpy as np
 
 from agents.tools import local_batch, spaces
 
-_ALIGNMENT = (
-    64  # Bytes, one cache line: arrays that one side writes share none with those of the other.
-)
+# Bytes, one cache line: arrays that one side writes share none with those of the other.
+_ALIGNMENT = 64
 
 
 def create() -> int:

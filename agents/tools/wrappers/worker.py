@@ -24,9 +24,8 @@ from agents.tools import spaces
 from agents.tools.local_batch import LocalBatch
 from agents.tools.wrappers import messages, shared_memory
 
-_CHECK_MILLISECONDS = (
-    1000  # Hanging up shows that the parent died, unless another process inherited its end.
-)
+# Hanging up shows that the parent died, unless another process inherited its end.
+_CHECK_MILLISECONDS = 1000
 _CLOSE_SECONDS = 2.0  # Time to close environments after the parent died.
 
 

@@ -39,9 +39,8 @@ _THREAD_LIMITS = (
     'OPENBLAS_NUM_THREADS',
     'VECLIB_MAXIMUM_THREADS',
 )
-_CHECK_SECONDS = (
-    1.0  # End of file shows a death, unless another process inherited the pipe: so also look.
-)
+# End of file shows a death, unless another process inherited the pipe: so also look.
+_CHECK_SECONDS = 1.0
 _BUSY_SECONDS = 0.5  # How long a worker that is not waiting for a command may take to close.
 _TERMINATE_SECONDS = 1.0  # From SIGTERM, at which environments are closed, to SIGKILL.
 _CHUNK = 1 << 20
