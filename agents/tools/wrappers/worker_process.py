@@ -43,7 +43,7 @@ _THREAD_LIMITS = (
 _CHECK_SECONDS = 1.0
 _BUSY_SECONDS = 0.5  # How long a worker that is not waiting for a command may take to close.
 _TERMINATE_SECONDS = 1.0  # From SIGTERM, at which environments are closed, to SIGKILL.
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16  # Bytes: a pipe holds no more, and a larger buffer would take longer to get.
 
 _living: 'weakref.WeakSet[WorkerProcess]' = weakref.WeakSet()  # To be ended with the interpreter.
 
@@ -166,14 +166,12 @@ class WorkerProcess:
         watched = interrupts.fileno()
         if watched != self._watched:
             self._watch(watched)
-        ready = messages.spin(self._poll)
-        while True:
-            if any(descriptor == watched for descriptor, _ in ready):
+        ready = dict(messages.spin(self._poll))
+        while self._reader not in ready:
+            if watched in ready:
                 interrupts.check()
-            if any(descriptor == self._reader for descriptor, _ in ready):
-                return
             remaining = self._deadline - time.monotonic()
-            ready = self._poll.poll(1000 * max(0.0, min(_CHECK_SECONDS, remaining)))
+            ready = dict(self._poll.poll(1000 * max(0.0, min(_CHECK_SECONDS, remaining))))
             if ready:
                 continue
             if self._process.poll() is not None and not self._poll.poll(0):
