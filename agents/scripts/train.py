@@ -177,25 +177,25 @@ def train(
     Raises:
         UserError: What the config asks for is not there.
     """
-    from agents.scripts.session import Session  # Not above: TensorFlow takes seconds to import.
+    from agents.scripts.trainer import Trainer  # Not above: TensorFlow takes seconds to import.
 
     progress = progress or Progress(config.steps, quiet=True)
-    with contextlib.closing(Session(config, run, progress)) as session:
+    with contextlib.closing(Trainer(config, run, progress)) as trainer:
         try:
             # Due work comes first, so that a resumed run makes up for what a signal prevented.
-            while not session.finished:
-                if session.evaluation_is_due and not session.done:
-                    yield session.evaluate()
-                if session.checkpoint_is_due or session.done:
-                    session.save()
-                if session.done:
-                    score = session.evaluate(final=True)
-                    session.save()
+            while not trainer.finished:
+                if trainer.evaluation_is_due and not trainer.done:
+                    yield trainer.evaluate()
+                if trainer.checkpoint_is_due or trainer.done:
+                    trainer.save()
+                if trainer.done:
+                    score = trainer.evaluate(final=True)
+                    trainer.save()
                     yield score
                 else:
-                    session.update()
+                    trainer.update()
         except (KeyboardInterrupt, GeneratorExit):
-            session.save()
+            trainer.save()
             raise
 
 

@@ -19,7 +19,7 @@ from agents.scripts.runs import Run
 _EVAL = 0x6576616C
 
 
-class Session:
+class Trainer:
     """Environments, algorithm, operations and records of a run, from one start to one stop.
 
     Attributes:
@@ -73,7 +73,7 @@ class Session:
 
     @property
     def step(self) -> int:
-        """Steps trained so far, in this session and before."""
+        """Steps trained so far, before a resume as well."""
         iteration = int(self._simulation.iteration.numpy())
         return iteration * self._config.horizon * self._config.num_envs
 

@@ -3,23 +3,23 @@ import math
 import numpy as np
 import pytest
 
-from agents.scripts import session
+from agents.scripts import trainer
 
 
 def test_every_episode_of_every_evaluation_has_a_seed_of_its_own():
     seeds = [
-        session.eval_seed(seed, number, episode)
+        trainer.eval_seed(seed, number, episode)
         for seed in range(3)
         for number in range(10)
         for episode in range(30)
     ]
     assert len(set(seeds)) == len(seeds)
-    assert session.eval_seed(1, 2, 3) == session.eval_seed(1, 2, 3)
+    assert trainer.eval_seed(1, 2, 3) == trainer.eval_seed(1, 2, 3)
 
 
 def test_evaluations_share_no_seed_with_training():
     evaluation = {
-        session.eval_seed(0, number, episode) for number in range(10) for episode in range(30)
+        trainer.eval_seed(0, number, episode) for number in range(10) for episode in range(30)
     }
     # What `simulate` and a batch of environments expand the run's seed to.
     for entropy in [0, *((0, iteration) for iteration in range(100))]:
@@ -35,19 +35,19 @@ def test_scores_are_averaged_over_episodes_and_losses_over_updates():
     ]
     # (1 · 10 + 3 · 2) / 4 = 4; (1 · 5 + 3 · 1) / 4 = 2; (1 + 2 + 6) / 3 = 3.
     expected = {'score': 4.0, 'length': 2.0, 'episodes': 4.0, 'loss': 3.0}
-    assert session.average(collected) == expected
-    assert list(session.average(collected))[:3] == ['score', 'length', 'episodes']
+    assert trainer.average(collected) == expected
+    assert list(trainer.average(collected))[:3] == ['score', 'length', 'episodes']
 
 
 def test_what_was_never_measured_stays_nan():
     collected = [{'score': math.nan, 'length': math.nan, 'episodes': 0.0, 'kl': math.nan}] * 2
-    result = session.average(collected)
+    result = trainer.average(collected)
     assert all(math.isnan(result[name]) for name in ('score', 'length', 'kl'))
     assert result['episodes'] == 0
 
 
 def test_an_evaluation_is_summarized_by_hand_computed_numbers():
-    values = session.summarize(
+    values = trainer.summarize(
         score=np.array([1, 3, 5], np.float32),
         length=np.array([2, 2, 5], np.int32),
         terminated=np.array([True, False, False]),
