@@ -26,6 +26,22 @@ class EnvState(NamedTuple):
     first: tf.Tensor
 
 
+class LastStep(NamedTuple):
+    """What the variables tell about the step that was made last.
+
+    Attributes:
+        action: Action that the environment received, nest [B, ...].
+        reward: Reward for it, float32 [B].
+        terminated: The world ended, bool [B].
+        truncated: The episode was cut, bool [B].
+    """
+
+    action: Nest
+    reward: tf.Tensor
+    terminated: tf.Tensor
+    truncated: tf.Tensor
+
+
 class InGraphBatchEnv(tf.Module):
     """Holds the current batch in variables; `reset` and `step` are TensorFlow operations.
 
@@ -96,7 +112,12 @@ class InGraphBatchEnv(tf.Module):
             The transition; what to act on next is in `obs` afterwards.
         """
         state, transition = self.advance(self.state(), action)
-        self.assign(state, transition)
+        self.assign(
+            state,
+            LastStep(
+                transition.action, transition.reward, transition.terminated, transition.truncated
+            ),
+        )
         return transition
 
     def state(self) -> EnvState:
@@ -135,22 +156,20 @@ class InGraphBatchEnv(tf.Module):
         )
         return next_state, transition
 
-    def assign(self, state: EnvState, transition: Transition | None = None) -> None:
+    def assign(self, state: EnvState, last: LastStep | None = None) -> None:
         """Store where a loop has arrived.
 
         Args:
             state: Last state of the loop.
-            transition: Its last transition, if it made one.
+            last: Its last step, if it made one.
         """
         tf.nest.map_structure(lambda variable, x: variable.assign(x), self.obs, state.obs)
         self.first.assign(state.first)
-        if transition is not None:
-            tf.nest.map_structure(
-                lambda variable, x: variable.assign(x), self.action, transition.action
-            )
-            self.reward.assign(transition.reward)
-            self.terminated.assign(transition.terminated)
-            self.truncated.assign(transition.truncated)
+        if last is not None:
+            tf.nest.map_structure(lambda variable, x: variable.assign(x), self.action, last.action)
+            self.reward.assign(last.reward)
+            self.terminated.assign(last.terminated)
+            self.truncated.assign(last.truncated)
 
     @contextlib.contextmanager
     def own_errors(self) -> Iterator[None]:

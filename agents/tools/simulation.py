@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from agents.tools.in_graph_batch_env import EnvState, InGraphBatchEnv
-from agents.tools.transition import Nest, Transition
+from agents.tools.in_graph_batch_env import EnvState, InGraphBatchEnv, LastStep
+from agents.tools.transition import Nest
 
 if TYPE_CHECKING:
     from agents.algorithms.algorithm import Algorithm
@@ -181,27 +181,31 @@ class Simulation(tf.Module):
             [self._horizon, 2], seed, None, None, tf.int32, alg='philox'
         )
         state = self._env.state()
-        spec = self._record_spec(state, carry, seed)
-        arrays = tf.nest.map_structure(
-            lambda x: tf.TensorArray(x.dtype, self._horizon, element_shape=x.shape), spec.kept
-        )
-        last = tf.nest.map_structure(lambda x: tf.zeros(x.shape, x.dtype), spec.transition)
+        spec, slots = self._trace_step(state, carry, seed)
+        arrays = [
+            tf.TensorArray(x.dtype, self._horizon, element_shape=x.shape)
+            for x in dict(zip(slots, tf.nest.flatten(spec), strict=True)).values()
+        ]
 
-        def body(t: Any, state: EnvState, carry: Nest, last: Any, arrays: Any) -> Any:
-            state, carry, transition, kept = self._step(state, carry, seeds[t])
-            arrays = tf.nest.map_structure(lambda a, x: a.write(t, x), arrays, kept)
-            return t + 1, state, carry, transition, arrays
+        def body(t: Any, state: EnvState, carry: Nest, arrays: Any) -> Any:
+            state, carry, kept = self._step(state, carry, seeds[t])
+            rows = _distinct(kept).values()
+            arrays = [array.write(t, row) for array, row in zip(arrays, rows, strict=True)]
+            return t + 1, state, carry, arrays
 
-        _, state, carry, last, arrays = tf.while_loop(
+        _, state, carry, arrays = tf.while_loop(
             lambda t, *_: t < self._horizon,
             body,
-            (tf.constant(0), state, carry, last, arrays),
+            (tf.constant(0), state, carry, arrays),
             maximum_iterations=self._horizon,
         )
+        stacked = [array.stack() for array in arrays]
+        kept = tf.nest.pack_sequence_as(spec, [stacked[slot] for slot in slots])
+        last = tf.nest.map_structure(lambda x: x[-1], kept.last)
         self._env.assign(state, last)
         tf.nest.map_structure(lambda variable, x: variable.assign(x), self.carry, carry)
-        kept = tf.nest.map_structure(lambda array: array.stack(), arrays)
-        tally = count_episodes(self.score, self.length, kept.reward, kept.ended, kept.valid)
+        ended = kept.last.terminated | kept.last.truncated
+        tally = count_episodes(self.score, self.length, kept.last.reward, ended, kept.valid)
         self.score.assign(tally.score)
         self.length.assign(tally.length)
         with tf.control_dependencies(tf.nest.flatten(tally)):
@@ -216,24 +220,33 @@ class Simulation(tf.Module):
         state, transition = self._env.advance(state, action)
         kept = _Kept(
             record=self._algorithm.experience(transition, extras),
-            reward=transition.reward,
-            ended=transition.terminated | transition.truncated,
+            last=LastStep(
+                transition.action, transition.reward, transition.terminated, transition.truncated
+            ),
             valid=transition.valid,
         )
-        return state, carry, transition, kept
+        return state, carry, kept
 
-    def _record_spec(self, state: EnvState, carry: Nest, seed: tf.Tensor) -> Any:
-        """Trace one step aside, to know what the loop's arrays must hold."""
+    def _trace_step(
+        self, state: EnvState, carry: Nest, seed: tf.Tensor
+    ) -> tuple['_Kept', list[int]]:
+        """Trace one step aside, to know what the loop's arrays must hold.
 
-        def step(state: EnvState, carry: Nest, seed: tf.Tensor) -> Any:
-            _, _, transition, kept = self._step(state, carry, seed)
-            return _StepSpec(transition, kept)
+        Returns:
+            Shapes and dtypes of what is kept, and for each of its leaves the number of the array
+            that holds it: most of an algorithm's record is what is kept anyway, and every array
+            costs the loop some operations at each step.
+        """
+        slots: list[int] = []
 
-        return (
-            tf.function(step, autograph=False)
-            .get_concrete_function(state, carry, seed)
-            .structured_outputs
-        )
+        def step(state: EnvState, carry: Nest, seed: tf.Tensor) -> _Kept:
+            kept = self._step(state, carry, seed)[-1]
+            numbers = list(_distinct(kept))
+            slots[:] = [numbers.index(id(leaf)) for leaf in tf.nest.flatten(kept)]
+            return kept
+
+        traced = tf.function(step, autograph=False).get_concrete_function(state, carry, seed)
+        return traced.structured_outputs, slots
 
     def _fold_seeds(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Fold the seeds of this rollout and of its update."""
@@ -255,15 +268,16 @@ class Simulation(tf.Module):
 
 
 class _Kept(NamedTuple):
+    """What is kept of a step, nests [B, ...], then stacked to [T, B, ...]."""
+
     record: Nest
-    reward: tf.Tensor
-    ended: tf.Tensor
+    last: LastStep
     valid: tf.Tensor
 
 
-class _StepSpec(NamedTuple):
-    transition: Transition
-    kept: _Kept
+def _distinct(nest: Nest) -> dict[int, tf.Tensor]:
+    """Return each tensor of a nest once, in order, by its identity."""
+    return {id(leaf): leaf for leaf in tf.nest.flatten(nest)}
 
 
 def _fold_in(seed: tf.Tensor, data: Any) -> tf.Tensor:

@@ -317,7 +317,7 @@ class Hanging(gymnasium.Env):
             time.sleep(1000)
         return np.zeros(2, np.float32), 0.0, False, False, {}
 
-env = tools.InGraphBatchEnv(tools.make_batch_env(Hanging, 2, 2))
+env = tools.InGraphBatchEnv(tools.make_batch_env(Hanging, 2, 1))
 simulation = tools.simulate(env, Recorder(), horizon=8)
 try:
     simulation()
@@ -337,5 +337,5 @@ def test_control_c_ends_the_operation_also_while_an_environment_hangs():
         output, _ = process.communicate(timeout=20)
     finally:
         process.kill()
-    assert output.replace('hangs\n', '') == 'stopped\nclosed\n'
+    assert output == 'stopped\nclosed\n'
     assert process.returncode == 0
