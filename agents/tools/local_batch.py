@@ -86,18 +86,20 @@ class LocalBatch:
         truncations.fill(False)
         shape, dtype = obs.shape[1:], obs.dtype
         any_ended, self._ready, index = False, False, 0
-        # This loop decides how fast cheap environments are: one call, four tests and two
-        # assignments for each.
+        collected: list[Any] = []
+        # This loop decides how fast cheap environments are: one call, four tests and one
+        # assignment for each.
         try:
             for index, (env, action) in enumerate(zip(self._envs, self._actions, strict=True)):
                 row, reward, terminated, truncated, _ = env.step(action)
-                rewards[index] = reward if type(reward) is float else _scalar(reward)
+                collected.append(reward if type(reward) is float else _scalar(reward))
                 if terminated or truncated:
                     row = self._restart(index, row, terminated, truncated)
                     any_ended = True
                 if getattr(row, 'shape', None) != shape or row.dtype is not dtype:
                     row = spaces.check_row(self.observation_space, row, self.first_index + index)
                 obs[index] = row
+            rewards[:] = collected
         except BaseException as error:
             error.add_note(self._place(index, 'step'))
             raise
@@ -185,8 +187,6 @@ class LocalBatch:
         )
 
 
-def _scalar(reward: Any) -> Any:
-    """Turn arrays with one element, which some environments return, into a number."""
-    if isinstance(reward, np.ndarray):
-        return reward.item()
-    return reward
+def _scalar(reward: Any) -> float:
+    """Turn what is no float into one: NumPy's numbers, and arrays with one element."""
+    return float(reward.item() if isinstance(reward, np.ndarray) else reward)
