@@ -133,7 +133,8 @@ class Simulation(tf.Module):
 
         Returns:
             `score` and `length`, means over the episodes that ended, NaN if none did; `episodes`,
-            how many ended; `simulate_seconds`, `update_seconds`, `steps_per_second`; and what the
+            how many ended; `steps_per_second`, and split `simulate_steps_per_second` and
+            `update_steps_per_second`; `simulate_seconds` and `update_seconds`; and what the
             algorithm's update returns.
 
         Raises:
@@ -162,14 +163,16 @@ class Simulation(tf.Module):
         with tf.control_dependencies(tf.nest.flatten(metrics)):
             total = tf.timestamp() - begin
         self.iteration.assign_add(1)
-        steps = self._horizon * self._env.num_envs
+        steps = tf.cast(self._horizon * self._env.num_envs, total.dtype)
         metrics.update(
             score=tally.score_sum / tally.episodes,
             length=tally.length_sum / tally.episodes,
             episodes=tally.episodes,
             simulate_seconds=seconds,
             update_seconds=total - seconds,
-            steps_per_second=tf.cast(steps, total.dtype) / total,
+            simulate_steps_per_second=steps / seconds,
+            update_steps_per_second=steps / (total - seconds),
+            steps_per_second=steps / total,
         )
         return metrics
 

@@ -139,6 +139,8 @@ def test_metrics_of_the_algorithm_and_the_clock_are_there():
     seconds = metrics['simulate_seconds'] + metrics['update_seconds']
     # 6 rows of 2 environments.
     assert metrics['steps_per_second'] == pytest.approx(12 / seconds, rel=1e-3)
+    rate = metrics['simulate_steps_per_second']
+    assert rate == pytest.approx(12 / metrics['simulate_seconds'], rel=1e-3)
 
 
 def test_it_is_traced_once():
