@@ -17,7 +17,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from agents.scripts import configs, runs, train
 
 FAST = ['--config=debug', '--compile=off']
-TIMES = {'seconds', 'steps_per_second', 'simulate_seconds', 'update_seconds'}
+TIMES = {
+    'seconds',
+    'steps_per_second',
+    'simulate_seconds',
+    'simulate_steps_per_second',
+    'update_seconds',
+    'update_steps_per_second',
+}
 
 TASK = """
 import gymnasium
