@@ -8,6 +8,7 @@ import tensorflow as tf
 from agents.algorithms import losses
 from agents.algorithms.hyperparameters import Hyperparameters
 from agents.parts import minibatches
+from agents.parts.distributions import Distribution
 from agents.parts.keras_backend import import_keras
 from agents.parts.networks import Policy, Value
 
@@ -172,8 +173,7 @@ class GradientSteps(tf.Module):
 
     def kl(self, rows: Rows) -> tf.Tensor:
         """Return the KL divergence from the policy that acted to the present one, float32 [N]."""
-        policy = self._policy(rows.obs)
-        return type(policy)(**rows.old_policy).kl(policy)
+        return _kl(rows, self._policy(rows.obs))
 
     def adapt_penalty(self, kl: tf.Tensor, progress: Progress) -> None:
         """Adapt the weight of the KL divergence to what an update did, if it did anything.
@@ -198,7 +198,7 @@ class GradientSteps(tf.Module):
             advantage = losses.standardize(advantage, valid)
         metrics, kl = {}, tf.zeros([])
         if hyper.objective == 'kl_penalty' or hyper.early_stop_kl:
-            kl = losses.masked_mean(type(policy)(**rows.old_policy).kl(policy), valid)
+            kl = losses.masked_mean(_kl(rows, policy), valid)
         if hyper.objective == 'clip':
             ratio = (log_prob, rows.old_log_prob)
             policy_loss = losses.clipped_surrogate(*ratio, advantage, hyper.clip_range)
@@ -224,6 +224,10 @@ class GradientSteps(tf.Module):
         place = tf.where(tf.reduce_any(bad), place, -1)
         failure = tf.concat([[which + 1, count], place], 0)
         return tf.where(tf.reduce_all(finite), tf.zeros_like(failure), failure)
+
+
+def _kl(rows: Rows, policy: Distribution) -> tf.Tensor:
+    return type(policy)(**rows.old_policy).kl(policy)
 
 
 def _loop_while_going(body: Callable, count: int, progress: Progress) -> Progress:

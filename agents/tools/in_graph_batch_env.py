@@ -112,12 +112,7 @@ class InGraphBatchEnv(tf.Module):
             The transition; what to act on next is in `obs` afterwards.
         """
         state, transition = self.advance(self.state(), action)
-        self.assign(
-            state,
-            LastStep(
-                transition.action, transition.reward, transition.terminated, transition.truncated
-            ),
-        )
+        self.assign(state, transition)
         return transition
 
     def state(self) -> EnvState:
@@ -156,7 +151,7 @@ class InGraphBatchEnv(tf.Module):
         )
         return next_state, transition
 
-    def assign(self, state: EnvState, last: LastStep | None = None) -> None:
+    def assign(self, state: EnvState, last: LastStep | Transition | None = None) -> None:
         """Store where a loop has arrived.
 
         Args:
