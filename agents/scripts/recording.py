@@ -2,13 +2,12 @@
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from agents.scripts import runs, signals
+from agents.scripts import checkpoints, runs, signals
 
 _INTEGERS = ('records', 'evaluations', 'logged_at', 'drawn_at', 'evaluated_at', 'finished_at')
 _SCORES = ('score', 'interim_score', 'best_score')
@@ -71,12 +70,15 @@ class Recorder:
         if run is None:
             return
         self._checkpoint = tf.train.Checkpoint(counters=self.counters, **state)
-        self._manager = tf.train.CheckpointManager(
-            self._checkpoint, str(run.folder / 'checkpoints'), 5, checkpoint_name='step'
+        self._newest, self._best = (
+            tf.train.CheckpointManager(
+                self._checkpoint, str(checkpoints.folder(run, best)), kept, checkpoint_name='step'
+            )
+            for best, kept in ((False, 5), (True, 1))
         )
-        if newest := self._manager.latest_checkpoint:
-            self._checkpoint.restore(newest).assert_existing_objects_matched()
-            self.restored = os.path.basename(newest)
+        if checkpoints.exist(run):
+            found = checkpoints.find(run)
+            self.restored = checkpoints.restore(self._checkpoint, found).name
 
     def record(self, phase: str, step: int, values: Mapping[str, Any]) -> None:
         """Append a line to metrics.jsonl and scalars to TensorBoard.
@@ -117,15 +119,16 @@ class Recorder:
             for name, variable in variables.items():
                 tf.summary.histogram(name, tf.convert_to_tensor(variable))
 
-    def save(self, step: int) -> None:
+    def save(self, step: int, best: bool = False) -> None:
         """Write a checkpoint, as a whole even if a signal arrives.
 
         Args:
             step: Steps trained so far; part of its name.
+            best: Whether it is the one that scored best, which is kept besides the newest ones.
         """
         if self._run is not None:
             with signals.deferred():
-                self._manager.save(checkpoint_number=step)
+                (self._best if best else self._newest).save(checkpoint_number=step)
 
     def close(self) -> None:
         """Close the files."""

@@ -150,13 +150,33 @@ def find(logdir: str, timestamp: str, name: str = '') -> Run | None:
     return Run(base, timestamp, names[0])
 
 
+def open_folder(folder: str) -> Run:
+    """Open the folder of an earlier run.
+
+    Args:
+        folder: `<logdir>/<timestamp>-<name>`, or its new name; `~` is the home folder.
+
+    Raises:
+        UserError: There is no such folder, or it is not that of a run.
+    """
+    path = pathlib.Path(folder).expanduser().absolute()
+    if not path.is_dir():
+        raise UserError(f'The folder of a run must be there, got {folder!r}, which is not.')
+    if not (path / 'config.yaml').is_file():
+        inside = sorted(child.parent.name for child in path.glob('*/config.yaml'))
+        hint = f' It holds runs: name one of them, such as {path / inside[-1]}.' if inside else ''
+        raise UserError(f'The folder of a run must hold a config.yaml, got {path} without.{hint}')
+    timestamp, _, name = path.name.rpartition('-')
+    return Run(path.parent, timestamp, name)
+
+
 def save_config(run: Run, config: Config) -> None:
     """Write a config as plain YAML, with the fields' help as comments; whole or not at all."""
     lines = []
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         plain = list(value) if isinstance(value, tuple) else value
-        lines.append(f'# {field.metadata["help"]}\n{_dump({field.name: plain})}')
+        lines.append(f'# {field.metadata["help"]}\n{to_yaml({field.name: plain})}')
     write_atomically(run.folder / 'config.yaml', ''.join(lines))
 
 
@@ -167,21 +187,20 @@ def load_config(run: Run) -> Config:
         UserError: The file is missing, is no plain YAML, or its fields are not those of a config.
     """
     path = run.folder / 'config.yaml'
-    try:
-        data = YAML(typ='safe', pure=True).load(path.read_text(encoding='utf-8'))
-    except OSError as error:
-        raise UserError(f'The config of a run must be readable: {error}.') from None
-    except (YAMLError, ValueError) as error:
-        problem = getattr(error, 'problem', None) or error
-        raise UserError(f'The file must be plain YAML, got {path}: {problem}.') from None
-    if not isinstance(data, dict):
-        raise UserError(f'The file must hold the fields of a config, got {path}.')
+    data = read_yaml(path)
     names = [field.name for field in dataclasses.fields(Config)]
     for name in data:
         if name not in names:
-            raise UserError(f'{path} has an unknown field {name}. {nearest(str(name), names)}')
+            hint = f'{nearest(str(name), names)} Remove it if it is of another version.'
+            raise UserError(f'{path} has an unknown field {name}. {hint}')
     if missing := [name for name in names if name not in data]:
-        raise UserError(f'{path} lacks the field{"s" * (len(missing) > 1)} {", ".join(missing)}.')
+        defaults = ', '.join(
+            f'"{name}: {flags.to_text(getattr(Config(), name))}"' for name in missing
+        )
+        raise UserError(
+            f'{path} lacks the field{"s" * (len(missing) > 1)} {", ".join(missing)}. If it is of '
+            f'an earlier version, add {defaults}.'
+        )
     try:
         return Config(**data)
     except UserError as error:
@@ -219,7 +238,26 @@ def write_atomically(path: pathlib.Path, text: str) -> None:
     temporary.replace(path)
 
 
-def _dump(data: dict[str, Any]) -> str:
+def read_yaml(path: pathlib.Path) -> dict[str, Any]:
+    """Read a mapping as plain data: nothing in the file is ever executed.
+
+    Raises:
+        UserError: The file cannot be read, or is no plain YAML mapping.
+    """
+    try:
+        data = YAML(typ='safe', pure=True).load(path.read_text(encoding='utf-8'))
+    except OSError as error:
+        raise UserError(f'The file of a run must be readable: {error}.') from None
+    except (YAMLError, ValueError) as error:
+        problem = getattr(error, 'problem', None) or error
+        raise UserError(f'The file must be plain YAML, got {path}: {problem}.') from None
+    if not isinstance(data, dict):
+        raise UserError(f'The file must hold names and values, got {path}.')
+    return data
+
+
+def to_yaml(data: dict[str, Any]) -> str:
+    """Write plain data as YAML, one line for each name where nothing is nested deeper."""
     yaml = YAML(typ='safe', pure=True)
     # Lists and mappings stay in one line where they hold no others.
     yaml.default_flow_style = (

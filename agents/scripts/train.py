@@ -8,7 +8,6 @@ was stopped, add its --timestamp.
 
 import contextlib
 import dataclasses
-import os
 import signal
 import sys
 from collections.abc import Generator, Sequence
@@ -101,26 +100,7 @@ def check(config: Config) -> None:
     environments.find_task(config.env)
     for wrapper in config.wrappers:
         environments.find_wrapper(wrapper)
-    # Notes are no use to anyone who trains; errors still show.
-    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
-    # A run is one chain of operations, and handing it from thread to thread only costs time. But an
-    # environment in this process may itself wait for TensorFlow, which takes a second thread.
-    if config.num_workers:
-        os.environ.setdefault('TF_NUM_INTEROP_THREADS', '1')
-    with quiet.notes():
-        from agents.parts.keras_backend import import_keras
-
-        try:
-            import_keras()
-        except ImportError as error:
-            raise UserError(str(error)) from None
-        import tensorflow as tf
-
-    # Must be set before TensorFlow first computes something.
-    if config.threads:
-        tf.config.threading.set_intra_op_parallelism_threads(config.threads)
-    for gpu in tf.config.list_physical_devices('GPU'):
-        tf.config.experimental.set_memory_growth(gpu, True)
+    quiet.import_tensorflow(config)
     if ':' in config.algorithm:
         import_object(config.algorithm, 'algorithm')
 

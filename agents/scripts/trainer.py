@@ -1,17 +1,15 @@
 """What is built for a training run, and the phases that `train` puts in order."""
 
 import contextlib
-import dataclasses
 import math
 import time
 from collections.abc import Sequence
 
 import numpy as np
 
-from agents import algorithms, tools
-from agents.scripts import environments, recording, signals
-from agents.scripts.configs import ALGORITHMS, Config
-from agents.scripts.mistakes import import_object
+from agents import tools
+from agents.scripts import environments, policies, recording, saved_spaces, signals
+from agents.scripts.configs import Config
 from agents.scripts.progress import Progress
 from agents.scripts.runs import Run
 
@@ -39,22 +37,17 @@ class Trainer:
         Raises:
             UserError: What the config asks for is not there.
         """
-        if config.decay_learning_rate:
-            config = dataclasses.replace(config, decay_updates=config.updates)
         self._config = config
         self._progress = progress
-        if config.algorithm in ALGORITHMS:
-            constructor = getattr(algorithms, ALGORITHMS[config.algorithm])
-        else:
-            constructor = import_object(config.algorithm, 'algorithm')
         with contextlib.ExitStack() as stack:
             env = environments.make_batch(config, config.num_envs)
             stack.callback(env.close)
             eval_env = environments.make_batch(config, config.eval_envs)
             stack.callback(eval_env.close)
-            self.algorithm = constructor(
-                env.observation_space, env.action_space, config.num_envs, config
-            )
+            pair = (env.observation_space, env.action_space)
+            if run:
+                saved_spaces.save(run, *pair)
+            self.algorithm = policies.make_algorithm(config, *pair)
             self._simulation = tools.simulate(env, self.algorithm, config.horizon, config.seed)
             self._evaluation = tools.evaluate(
                 eval_env, self.algorithm, config.max_eval_steps or None
@@ -145,14 +138,16 @@ class Trainer:
         with signals.deferred():
             self._tick()
             self._record('eval', {**values, 'final': final})
-            score = values['score']
+            score, best = values['score'], self.counters['best_score']
             self.counters.assign(
                 evaluations=number + 1,
                 evaluated_at=self.step,
                 score=score,
-                best_score=np.fmax(self.counters['best_score'], score),
+                best_score=np.fmax(best, score),
                 **{'finished_at': self.step} if final else {'interim_score': score},
             )
+            if not score <= best:
+                self._recorder.save(self.step, best=True)
             self._progress.scores(score, self.counters['best_score'])
         return score
 

@@ -81,7 +81,7 @@ def test_a_file_with_other_fields_is_an_error(run, old, new, message):
 
 def test_a_file_that_is_none_or_no_mapping_is_an_error(run):
     (run.folder / 'config.yaml').write_text('[1, 2]')
-    with pytest.raises(UserError, match='must hold the fields of a config'):
+    with pytest.raises(UserError, match='must hold names and values'):
         runs.load_config(run)
     (run.folder / 'config.yaml').unlink()
     with pytest.raises(UserError, match=r'must be readable: .*config.yaml'):
@@ -185,3 +185,25 @@ def test_a_failed_write_leaves_the_former_file(tmp_path):
     with pytest.raises(TypeError):
         runs.write_atomically(path, 3)
     assert path.read_text() == '[1]'
+
+
+def test_a_run_is_opened_by_its_folder(run):
+    assert runs.open_folder(str(run.folder)) == run
+
+
+def test_a_folder_that_is_not_there_cannot_be_opened(tmp_path):
+    with pytest.raises(UserError, match="must be there, got '.*nowhere'"):
+        runs.open_folder(str(tmp_path / 'nowhere'))
+
+
+def test_the_folder_of_all_runs_is_no_run_and_the_newest_one_is_named(run):
+    with pytest.raises(UserError, match=f'must hold a config.yaml.*such as {run.folder}'):
+        runs.open_folder(str(run.logdir))
+
+
+def test_a_missing_field_is_named_with_the_line_to_add(run):
+    path = run.folder / 'config.yaml'
+    lines = path.read_text().splitlines(True)
+    path.write_text(''.join(line for line in lines if not line.startswith('horizon:')))
+    with pytest.raises(UserError, match='lacks the field horizon.*add "horizon: 128"'):
+        runs.load_config(run)

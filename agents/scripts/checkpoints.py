@@ -1,0 +1,112 @@
+"""The checkpoints of a run: which there are, and restoring one that is whole."""
+
+import pathlib
+import re
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from agents.scripts.mistakes import UserError
+from agents.scripts.runs import Run
+
+NEWEST, BEST = 'newest', 'best'
+
+
+def folder(run: Run, best: bool = False) -> pathlib.Path:
+    """Return where a run keeps its newest checkpoints, or the one that scored best."""
+    newest = run.folder / 'checkpoints'
+    return newest / BEST if best else newest
+
+
+def step(path: pathlib.Path) -> int:
+    """Return the steps trained before a checkpoint, from its name `step-<steps>`."""
+    return int(path.name.rpartition('-')[2])
+
+
+def exist(run: Run) -> bool:
+    """Return whether there is any checkpoint to go on from, whole or not."""
+    return bool(_list(folder(run)))
+
+
+def find(run: Run, which: str = NEWEST) -> list[pathlib.Path]:
+    """Find checkpoints to restore.
+
+    Args:
+        run: The run.
+        which: 'newest'; 'best', by evaluation score; or a name like 'step-1000'.
+
+    Returns:
+        Paths without suffix, what is wanted most first; the others replace it if it is damaged.
+
+    Raises:
+        UserError: There is none, or none of this name.
+    """
+    newest, best = _list(folder(run)), _list(folder(run, best=True))
+    if which == NEWEST and newest:
+        return newest
+    if which == BEST and best:
+        return best
+    named = [path for path in newest + best if path.name == which]
+    if named:
+        return named
+    if not newest + best:
+        raise UserError(
+            f'The run must have a checkpoint, got {run.folder} without one. Train it first: '
+            f'{run.resume_command}'
+        )
+    if which == BEST:
+        raise UserError(
+            f'The best checkpoint is kept at the first evaluation, but {run.folder} has none yet. '
+            'Leave --checkpoint out to take the newest one.'
+        )
+    names = dict.fromkeys(path.name for path in newest + best)
+    raise UserError(
+        f'The checkpoint must be {NEWEST}, {BEST}, {" or ".join(names)}, got checkpoint={which}.'
+    )
+
+
+def restore(checkpoint: tf.train.Checkpoint, paths: Sequence[pathlib.Path]) -> pathlib.Path:
+    """Restore the first checkpoint that is whole, and say which ones are not.
+
+    Args:
+        checkpoint: Objects to restore; each of their variables must be in the file.
+        paths: Checkpoints without suffix, what is wanted most first.
+
+    Returns:
+        The one that was restored.
+
+    Raises:
+        UserError: All are damaged.
+    """
+    for path in paths:
+        damage = find_damage(path)
+        if damage is None:
+            checkpoint.read(str(path)).assert_existing_objects_matched().expect_partial()
+            return path
+        print(f'The checkpoint {path} is damaged and left out: {damage}')
+    raise UserError(
+        f'A checkpoint must be whole, but {"all are" if len(paths) > 1 else "it is"} damaged in '
+        f'{paths[0].parent}. Name another one that is there, or begin a new run.'
+    )
+
+
+def find_damage(path: pathlib.Path) -> str | None:
+    """Read a whole checkpoint, whose parts have check sums, and return what is wrong with it.
+
+    Args:
+        path: Checkpoint without suffix.
+    """
+    try:
+        reader = tf.train.load_checkpoint(str(path))
+        for name in reader.get_variable_to_dtype_map():
+            reader.get_tensor(name)
+    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        return str(getattr(error, 'message', error)).partition('\n')[0]
+    return None
+
+
+def _list(place: pathlib.Path) -> list[pathlib.Path]:
+    """List the checkpoints of a folder, newest first, without asking files that may be damaged."""
+    names = [path.stem for path in place.glob('step-*.index')]
+    found = [place / name for name in names if re.fullmatch(r'step-\d+', name)]
+    return sorted(found, key=step, reverse=True)
