@@ -82,7 +82,7 @@ class PPO(tf.Module):
             self.normalize_reward = StreamingNormalize((), center=False, clip=hyper.reward_clip)
         self.running_return = tf.Variable(tf.zeros([num_envs]), trainable=False)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name='updates')
-        whole = hyper.compile in ('auto', 'update')
+        self.can_compile = whole = hyper.compile in ('auto', 'update')
         self._update = tf.function(self._learn, autograph=False, jit_compile=whole)
 
     # The verbs.

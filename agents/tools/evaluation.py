@@ -61,7 +61,8 @@ class Evaluation(tf.Module):
         self._env = env
         self._algorithm = algorithm
         self._max_steps = max_steps
-        self._run = tf.function(self._play, autograph=False)
+        compiled = env.can_compile and getattr(algorithm, 'can_compile', False)
+        self._run = tf.function(self._play, autograph=False, jit_compile=compiled)
 
     @property
     def traces(self) -> int:

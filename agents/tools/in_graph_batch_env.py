@@ -20,10 +20,12 @@ class EnvState(NamedTuple):
     Attributes:
         obs: Observation to act on, nest [B, ...].
         first: The episode begins with this observation, bool [B].
+        inner: What an environment that is a tensor program consists of besides, nest [B, ...].
     """
 
     obs: Nest
     first: tf.Tensor
+    inner: Nest = ()
 
 
 class LastStep(NamedTuple):
@@ -69,18 +71,28 @@ class InGraphBatchEnv(tf.Module):
         super().__init__(name='in_graph_batch_env')
         self._batch_env = batch_env
         self._error: BaseException | None = None
-        self.ready = False
-        self.num_envs = batch_env.num_envs
-        self.observation_space = batch_env.observation_space
-        self.action_space = batch_env.action_space
-        self._obs_zeros = spaces.zeros(self.observation_space, (self.num_envs,))
-        self._action_zeros = spaces.zeros(self.action_space, (self.num_envs,))
+        self._make_variables(
+            batch_env.observation_space, batch_env.action_space, batch_env.num_envs
+        )
+
+    def _make_variables(self, observation_space: Any, action_space: Any, num_envs: int) -> None:
+        self._ready = False
+        self.num_envs = num_envs
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self._obs_zeros = spaces.zeros(observation_space, (num_envs,))
+        self._action_zeros = spaces.zeros(action_space, (num_envs,))
         self.obs = _variables(self._obs_zeros, 'obs')
         self.action = _variables(self._action_zeros, 'action')
-        self.first = tf.Variable(tf.ones(self.num_envs, tf.bool), trainable=False, name='first')
-        self.reward = tf.Variable(tf.zeros(self.num_envs), trainable=False, name='reward')
-        self.terminated = tf.Variable(tf.zeros(self.num_envs, tf.bool), trainable=False)
-        self.truncated = tf.Variable(tf.zeros(self.num_envs, tf.bool), trainable=False)
+        self.first = tf.Variable(tf.ones(num_envs, tf.bool), trainable=False, name='first')
+        self.reward = tf.Variable(tf.zeros(num_envs), trainable=False, name='reward')
+        self.terminated = tf.Variable(tf.zeros(num_envs, tf.bool), trainable=False)
+        self.truncated = tf.Variable(tf.zeros(num_envs, tf.bool), trainable=False)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the environments can be stepped: reset, and not failed since."""
+        return self._ready
 
     def reset(self, seed: int | Sequence[int] | tf.Tensor | None = None) -> Nest:
         """Begin a new episode in every environment.
@@ -201,7 +213,7 @@ class InGraphBatchEnv(tf.Module):
         except BaseException as error:
             self._fail(error)
             raise
-        self.ready = True
+        self._ready = True
         return tf.nest.flatten(obs)
 
     def _host_step(self, *leaves: np.ndarray) -> list[np.ndarray]:
@@ -225,7 +237,7 @@ class InGraphBatchEnv(tf.Module):
 
     def _fail(self, error: BaseException) -> None:
         self._error = error
-        self.ready = False
+        self._ready = False
 
     def _rows(self, tensor: tf.Tensor) -> tf.Tensor:
         tensor.set_shape([self.num_envs])

@@ -1,5 +1,6 @@
 """Environment steps and agent updates fused into one operation."""
 
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,9 @@ from agents.tools.transition import Nest
 
 if TYPE_CHECKING:
     from agents.algorithms.algorithm import Algorithm
+
+# Iterations of a compiled program at most: its results need arrays of a static size.
+MOST_ITERATIONS = 256
 
 
 def simulate(
@@ -107,7 +111,9 @@ class Simulation(tf.Module):
         self.carry = tf.nest.map_structure(
             lambda x: tf.Variable(x, trainable=False), algorithm.initial(env.num_envs)
         )
-        self._run = tf.function(self._iterate, autograph=False)
+        self.compiled = env.can_compile and getattr(algorithm, 'can_compile', False)
+        function = self._iterate_many if self.compiled else self._iterate
+        self._run = tf.function(function, autograph=False, jit_compile=self.compiled)
 
     @property
     def traces(self) -> int:
@@ -141,44 +147,99 @@ class Simulation(tf.Module):
             FloatingPointError: The update met something that is not finite; it was undone.
             Exception: Whatever an environment raised, as its own type.
         """
+        return self.run(1)[0]
+
+    def run(self, iterations: int) -> list[dict[str, float]]:
+        """Make several iterations; one call of one XLA program where everything can be compiled.
+
+        Args:
+            iterations: How many; of a compiled program at most `MOST_ITERATIONS`.
+
+        Returns:
+            Metrics of each iteration, as `__call__` returns them.
+
+        Raises:
+            FloatingPointError: The update met something that is not finite; it was undone.
+            Exception: Whatever an environment raised, as its own type.
+        """
         if not self._env.ready:
             self.reset()
-        with self._env.own_errors():
-            results = self._run()
+        if not self.compiled:
+            return [self._read(self._run()) for _ in range(iterations)]
+        begin = time.perf_counter()
+        results, done = self._run(tf.constant(iterations))
+        done = int(done)
+        seconds = (time.perf_counter() - begin) / done
+        speed = self._horizon * self._env.num_envs / seconds
+        rows = tf.nest.map_structure(lambda x: x.numpy()[:done], results)
+        return [
+            self._read({name: values[i] for name, values in rows.items()})
+            | {'steps_per_second': speed}
+            for i in range(done)
+        ]
+
+    def _read(self, results: dict[str, Any]) -> dict[str, float]:
+        """Turn the results of an iteration into numbers, or raise what they report."""
         failure = results.pop('failure', None)
-        metrics = {name: float(value) for name, value in results.items()}
         if failure is not None and failure[0]:
-            raise FloatingPointError(self._describe(failure.numpy().tolist()))
-        return metrics
+            raise FloatingPointError(self._describe([int(x) for x in failure]))
+        return {name: float(value) for name, value in results.items()}
+
+    def _iterate_many(self, count: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Iterate until something fails, in the graph; of the results the first `done` hold."""
+        spec = tf.function(self._iterate, autograph=False).get_concrete_function()
+        arrays = {
+            name: tf.TensorArray(x.dtype, MOST_ITERATIONS, element_shape=x.shape)
+            for name, x in spec.structured_outputs.items()
+        }
+
+        def body(index: tf.Tensor, ok: tf.Tensor, arrays: Any) -> Any:
+            metrics = self._iterate()
+            ok = tf.equal(metrics['failure'][0], 0) if 'failure' in metrics else ok
+            arrays = {name: array.write(index, metrics[name]) for name, array in arrays.items()}
+            return index + 1, ok, arrays
+
+        done, _, arrays = tf.while_loop(
+            lambda index, ok, _: ok & (index < count), body, (0, tf.constant(True), arrays)
+        )
+        return {name: array.stack() for name, array in arrays.items()}, done
 
     def _iterate(self) -> dict[str, Any]:
         """One rollout and one update, in the graph."""
         # A time stamp touches no tensor, so that only control dependencies say when it is taken.
-        begin = tf.timestamp()
+        begin = self._stamp(())
         with tf.control_dependencies([begin]):
             rollout_seed, update_seed = self._fold_seeds()
         carry = tf.nest.map_structure(lambda variable: variable.read_value(), self.carry)
-        records, last_obs, tally, seconds = self._rollout(carry, rollout_seed, begin)
+        records, last_obs, tally = self._rollout(carry, rollout_seed)
+        middle = self._stamp(tally)
         metrics = dict(self._algorithm.update(records, last_obs, carry, update_seed))
-        with tf.control_dependencies(tf.nest.flatten(metrics)):
-            total = tf.timestamp() - begin
+        end = self._stamp(metrics)
         self.iteration.assign_add(1)
-        steps = tf.cast(self._horizon * self._env.num_envs, total.dtype)
         metrics.update(
             score=tally.score_sum / tally.episodes,
             length=tally.length_sum / tally.episodes,
             episodes=tally.episodes,
-            simulate_seconds=seconds,
-            update_seconds=total - seconds,
-            simulate_steps_per_second=steps / seconds,
-            update_steps_per_second=steps / (total - seconds),
-            steps_per_second=steps / total,
         )
+        if not self.compiled:
+            steps = tf.cast(self._horizon * self._env.num_envs, end.dtype)
+            metrics.update(
+                simulate_seconds=middle - begin,
+                update_seconds=end - middle,
+                simulate_steps_per_second=steps / (middle - begin),
+                update_steps_per_second=steps / (end - middle),
+                steps_per_second=steps / (end - begin),
+            )
         return metrics
 
-    def _rollout(
-        self, carry: Nest, seed: tf.Tensor, begin: tf.Tensor
-    ) -> tuple[Nest, Nest, Tally, tf.Tensor]:
+    def _stamp(self, after: Nest) -> tf.Tensor:
+        """Return the time when some tensors are ready, seconds; XLA has no clock."""
+        if self.compiled:
+            return tf.zeros([], tf.float64)
+        with tf.control_dependencies(tf.nest.flatten(after)):
+            return tf.timestamp()
+
+    def _rollout(self, carry: Nest, seed: tf.Tensor) -> tuple[Nest, Nest, Tally]:
         """Step the environments; everything travels as loop values and is assigned once after."""
         seeds = tf.random.stateless_uniform(
             [self._horizon, 2], seed, None, None, tf.int32, alg='philox'
@@ -191,7 +252,7 @@ class Simulation(tf.Module):
         ]
 
         def body(t: Any, state: EnvState, carry: Nest, arrays: Any) -> Any:
-            state, carry, kept = self._step(state, carry, seeds[t])
+            state, carry, kept = self._step(state, carry, tf.gather(seeds, t))
             rows = _distinct(kept).values()
             arrays = [array.write(t, row) for array, row in zip(arrays, rows, strict=True)]
             return t + 1, state, carry, arrays
@@ -211,9 +272,7 @@ class Simulation(tf.Module):
         tally = count_episodes(self.score, self.length, kept.last.reward, ended, kept.valid)
         self.score.assign(tally.score)
         self.length.assign(tally.length)
-        with tf.control_dependencies(tf.nest.flatten(tally)):
-            seconds = tf.timestamp() - begin
-        return kept.record, state.obs, tally, seconds
+        return kept.record, state.obs, tally
 
     def _step(self, state: EnvState, carry: Nest, seed: tf.Tensor) -> Any:
         """The algorithm acts, the environments step, the algorithm says what to keep."""

@@ -1,0 +1,1 @@
+"""Environments that are no Python objects in a process: tensor programs."""
