@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from agents.algorithms import losses
 from agents.algorithms.hyperparameters import Hyperparameters
-from agents.parts import actions, networks, returns
+from agents.parts import actions, minibatches, networks, returns
 from agents.parts.keras_backend import import_keras
 from agents.tools.transition import Nest, Transition
 
@@ -79,6 +79,8 @@ class ActorCritic(tf.Module):
         self, records: Record, last_obs: Nest, carry: Nest, seed: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         """Climb the policy gradient, and regress the value to the return, once."""
+        # Whatever stands in invalid rows: 0 times NaN would be NaN.
+        records = minibatches.zero_invalid(records, records.valid)
         time, num_envs = records.reward.shape
         merged = [time * num_envs]
         obs = tf.reshape(records.obs, [*merged, *records.obs.shape[2:]])

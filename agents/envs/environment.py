@@ -19,8 +19,8 @@ class Environment:
         state, obs, reward, terminated, truncated = step(state, action, seed)
 
     Row i of the results depends on row i of the arguments only. Nothing is reset in `step`: the
-    batch replaces the rows whose episodes ended. A time limit is the environment's own, as a counter
-    in its state.
+    batch replaces the rows whose episodes ended. A time limit is the environment's own, as a
+    counter in its state.
 
     Attributes:
         reset: Function of seeds, int32 [B, 2]. Returns the state, nest [B, ...], and the first

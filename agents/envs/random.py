@@ -1,8 +1,8 @@
 """Random numbers for every row of a batch from a seed of its own.
 
-So an environment's numbers depend neither on how many others there are nor on its place among them.
-TensorFlow's own functions take one seed for a whole tensor. Everything is made of integer operations,
-which are equal in eager mode, in graphs and under XLA.
+So an environment's numbers depend neither on how many others there are nor on its place among
+them; TensorFlow's own functions take one seed for a whole tensor. Everything is made of integer
+operations, which are equal in eager mode, in graphs and under XLA.
 
 Source:
     Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3", section 3.3 (Philox4x32-10).
@@ -88,7 +88,10 @@ def _philox(
     zero = tf.zeros_like(counter)
     x0, x1, x2, x3 = counter, stream, zero, zero
     for index in range(_ROUNDS):
-        k0, k1 = (k + tf.constant(index * w & 0xFFFFFFFF, tf.uint32) for k, w in zip(key, _WEYL))
+        k0, k1 = (
+            k + tf.constant(index * w & 0xFFFFFFFF, tf.uint32)
+            for k, w in zip(key, _WEYL, strict=True)
+        )
         high0, low0 = _multiply(x0, _MULTIPLIERS[0])
         high1, low1 = _multiply(x2, _MULTIPLIERS[1])
         x0, x1, x2, x3 = _xor(high1, x1, k0), low1, _xor(high0, x3, k1), low0

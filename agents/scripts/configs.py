@@ -30,6 +30,10 @@ class Config(Hyperparameters):
     wrappers: tuple[Any, ...] = field(
         (), 'Wrappers, innermost first: Name, module:Name, or {Name: {argument: value}}.'
     )
+    engine: str = field(
+        'process',
+        'What runs it: process, tensorflow, jax, envpool, or vector (gymnasium.make_vec).',
+    )
     # Algorithm.
     algorithm: str = field('ppo', 'What learns: ppo, actor_critic, or module:Class of your own.')
     decay_learning_rate: bool = field(False, 'Let the learning rate fall to 0 over the run.')
@@ -218,6 +222,7 @@ _RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ('at least -1', lambda x: x >= -1, 'num_workers'),
 )
 _CHOICES = {
+    'engine': ('process', 'tensorflow', 'envpool', 'vector'),
     'init': ('orthogonal', 'variance_scaling'),
     'normalize_advantages': ('batch', 'minibatch', 'off'),
     'objective': ('clip', 'kl_penalty'),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
+from agents.scripts import engines
 from agents.scripts.configs import Config
 from agents.scripts.mistakes import UserError, import_module, import_object, nearest
 
@@ -45,6 +46,20 @@ def make_env(
     return result
 
 
+def check(config: Config) -> None:
+    """Find mistakes about the environments before any is made.
+
+    Raises:
+        UserError: There is no such task or wrapper, or the engine does not have it.
+    """
+    if config.engine != 'process':
+        engines.check(config)
+        return
+    find_task(config.env)
+    for wrapper in config.wrappers:
+        find_wrapper(wrapper)
+
+
 def make_batch(config: Config, num_envs: int) -> 'InGraphBatchEnv':
     """Make a batch of the config's environments and put it into the graph.
 
@@ -57,6 +72,8 @@ def make_batch(config: Config, num_envs: int) -> 'InGraphBatchEnv':
     """
     from agents import tools  # Not above: this imports TensorFlow.
 
+    if config.engine != 'process':
+        return engines.make_batch(config, num_envs)
     make = functools.partial(make_env, config.env, config.env_kwargs, config.wrappers)
     num_workers = None if config.num_workers < 0 else min(config.num_workers, num_envs)
     batch_env = tools.make_batch_env(make, num_envs, num_workers, timeout=config.worker_timeout)

@@ -97,9 +97,7 @@ def check(config: Config) -> None:
     """
     from agents.scripts import environments
 
-    environments.find_task(config.env)
-    for wrapper in config.wrappers:
-        environments.find_wrapper(wrapper)
+    environments.check(config)
     quiet.import_tensorflow(config)
     if ':' in config.algorithm:
         import_object(config.algorithm, 'algorithm')

@@ -16,6 +16,9 @@ from agents.scripts.runs import Run
 # What seeds of evaluations are spawned for: 'eval' in ASCII. Training spawns none.
 _EVAL = 0x6576616C
 
+# How long a call of a compiled program should take: signals wait for its end.
+_CALL_SECONDS = 1.0
+
 
 class Trainer:
     """Environments, algorithm, operations and records of a run, from one start to one stop.
@@ -59,6 +62,7 @@ class Trainer:
             self.close = stack.pop_all().close
         self.counters = self._recorder.counters
         self._collected: list[dict[str, float]] = []
+        self._iteration_seconds = _CALL_SECONDS  # Not known before the first one is made.
         self._saved = (self.step, self.counters['evaluations'])
         self._time = time.monotonic()
         progress.begin(self.step, self.finished)
@@ -67,8 +71,7 @@ class Trainer:
     @property
     def step(self) -> int:
         """Steps trained so far, before a resume as well."""
-        iteration = int(self._simulation.iteration.numpy())
-        return iteration * self._config.horizon * self._config.num_envs
+        return int(self._simulation.steps.numpy())
 
     @property
     def done(self) -> bool:
@@ -98,12 +101,13 @@ class Trainer:
         signals.check()
         with signals.deferred():
             begin = time.monotonic()
-            metrics = self._simulation()
+            metrics = self._simulation.run(self._iterations())
             seconds = time.monotonic() - begin
-            self._collected.append(metrics)
+            self._iteration_seconds = seconds / len(metrics)
+            self._collected += metrics
             self._tick()
             step = self.step
-            self._progress.advance(step, metrics['score'], seconds)
+            self._progress.advance(step, average(metrics)['score'], seconds)
             last = self.done and self._config.log_every > 0
             if last or self._is_due(self._config.log_every, self.counters['logged_at']):
                 self._record('train', average(self._collected))
@@ -157,6 +161,25 @@ class Trainer:
         if moment != self._saved:
             self._recorder.save(self.step)
             self._saved = moment
+
+    def _iterations(self) -> int:
+        """Choose how many iterations of a compiled program to make at once: about a second's.
+
+        None of them goes past a step at which something is due; so the choice changes no result.
+        """
+        if not self._simulation.compiled:
+            return 1
+        config, size = self._config, self._config.num_envs * self._config.horizon
+        left = [config.updates - int(self._simulation.iteration.numpy()), tools.MOST_ITERATIONS]
+        for every in (
+            config.log_every,
+            config.histograms_every,
+            config.eval_every,
+            config.checkpoint_every,
+        ):
+            if every:
+                left.append(-(-(every - self.step % every) // size))
+        return max(1, min(*left, int(_CALL_SECONDS / self._iteration_seconds)))
 
     def _is_due(self, every: int, last: int) -> bool:
         return every > 0 and self.step // every > last // every

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from agents.tools.evaluation import evaluate
     from agents.tools.in_graph_batch_env import InGraphBatchEnv
     from agents.tools.make_batch import make_batch_env
-    from agents.tools.simulation import simulate
+    from agents.tools.simulation import MOST_ITERATIONS, simulate
     from agents.tools.transition import StepResult, Transition
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
@@ -21,7 +21,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         'evaluation': ['evaluate'],
         'in_graph_batch_env': ['InGraphBatchEnv'],
         'make_batch': ['make_batch_env'],
-        'simulation': ['simulate'],
+        'simulation': ['MOST_ITERATIONS', 'simulate'],
         'transition': ['StepResult', 'Transition'],
     },
 )

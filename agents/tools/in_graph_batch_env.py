@@ -48,7 +48,8 @@ class InGraphBatchEnv(tf.Module):
     """Holds the current batch in variables; `reset` and `step` are TensorFlow operations.
 
     Inside a loop, state travels as loop values instead: `state()` before it, `advance()` in it and
-    `assign()` after it. An episode that ends is reset within the same step, see `StepResult`.
+    `assign()` after it. An episode that ends is reset within the same step, see `StepResult`; or in
+    the next one, which is then not valid.
 
     Attributes:
         obs: Observation to act on, nest of variables [B, ...].
@@ -148,8 +149,10 @@ class InGraphBatchEnv(tf.Module):
         size = len(obs_dtypes)
         reward, terminated, truncated = (self._rows(x) for x in outputs[size : size + 3])
         next_obs = self._restore(self._obs_zeros, outputs[size + 3 : -1])
+        valid = self._rows(outputs[-1])
+        # No episode goes on through a row that is not valid, such as a reset.
         next_state = EnvState(
-            self._restore(self._obs_zeros, outputs[:size]), tf.logical_or(terminated, truncated)
+            self._restore(self._obs_zeros, outputs[:size]), terminated | truncated | ~valid
         )
         transition = Transition(
             obs=state.obs,
@@ -159,7 +162,7 @@ class InGraphBatchEnv(tf.Module):
             truncated=truncated,
             next_obs=next_obs,
             first=state.first,
-            valid=self._rows(outputs[-1]),
+            valid=valid,
         )
         return next_state, transition
 

@@ -44,6 +44,7 @@ class Tally(NamedTuple):
     Attributes:
         score: Undiscounted sum of rewards so far, float32 [B].
         length: Steps so far, int32 [B].
+        steps: Number of real steps, int64 [].
         episodes: Number of episodes that ended, float32 [].
         score_sum: Sum of their scores, float32 [].
         length_sum: Sum of their lengths, in steps, float32 [].
@@ -51,6 +52,7 @@ class Tally(NamedTuple):
 
     score: tf.Tensor
     length: tf.Tensor
+    steps: tf.Tensor
     episodes: tf.Tensor
     score_sum: tf.Tensor
     length_sum: tf.Tensor
@@ -75,7 +77,7 @@ def count_episodes(
         Sums, and the episodes that run at the end.
     """
     ended &= valid
-    steps = tf.cast(valid, tf.int32)
+    rows = tf.cast(valid, tf.int32)
     reward = tf.where(valid, reward, 0.0)
     closed = tf.cumsum(tf.cast(ended, tf.int32), 0, reverse=True) > 0
     any_closed = closed[0]
@@ -86,9 +88,10 @@ def count_episodes(
         runs = tf.reduce_sum(tf.where(closed, zero, x), 0) + tf.where(any_closed, zero, start)
         return tf.reduce_sum(tf.cast(over, tf.float32)), runs
 
-    (score_sum, score), (length_sum, length) = split(score, reward), split(length, steps)
+    (score_sum, score), (length_sum, length) = split(score, reward), split(length, rows)
     episodes = tf.reduce_sum(tf.cast(ended, tf.float32))
-    return Tally(score, length, episodes, score_sum, length_sum)
+    steps = tf.reduce_sum(tf.cast(rows, tf.int64))
+    return Tally(score, length, steps, episodes, score_sum, length_sum)
 
 
 class Simulation(tf.Module):
@@ -96,6 +99,7 @@ class Simulation(tf.Module):
 
     Attributes:
         iteration: Number of rollouts so far; every seed is folded from it, int64 variable [].
+        steps: Number of real steps so far, int64 variable [].
         traces: How often TensorFlow has traced the operation; stays 1.
     """
 
@@ -106,6 +110,7 @@ class Simulation(tf.Module):
         self._horizon = horizon
         self._seed = seed
         self.iteration = tf.Variable(0, dtype=tf.int64, trainable=False, name='iteration')
+        self.steps = tf.Variable(0, dtype=tf.int64, trainable=False, name='steps')
         self.score = tf.Variable(tf.zeros(env.num_envs), trainable=False, name='score')
         self.length = tf.Variable(tf.zeros(env.num_envs, tf.int32), trainable=False, name='length')
         self.carry = tf.nest.map_structure(
@@ -165,7 +170,7 @@ class Simulation(tf.Module):
         if not self._env.ready:
             self.reset()
         if not self.compiled:
-            return [self._read(self._run()) for _ in range(iterations)]
+            return [self._run_once() for _ in range(iterations)]
         begin = time.perf_counter()
         results, done = self._run(tf.constant(iterations))
         done = int(done)
@@ -177,6 +182,11 @@ class Simulation(tf.Module):
             | {'steps_per_second': speed}
             for i in range(done)
         ]
+
+    def _run_once(self) -> dict[str, float]:
+        with self._env.own_errors():
+            results = self._run()
+        return self._read(results)
 
     def _read(self, results: dict[str, Any]) -> dict[str, float]:
         """Turn the results of an iteration into numbers, or raise what they report."""
@@ -222,7 +232,7 @@ class Simulation(tf.Module):
             episodes=tally.episodes,
         )
         if not self.compiled:
-            steps = tf.cast(self._horizon * self._env.num_envs, end.dtype)
+            steps = tf.cast(tally.steps, end.dtype)
             metrics.update(
                 simulate_seconds=middle - begin,
                 update_seconds=end - middle,
@@ -270,6 +280,7 @@ class Simulation(tf.Module):
         tf.nest.map_structure(lambda variable, x: variable.assign(x), self.carry, carry)
         ended = kept.last.terminated | kept.last.truncated
         tally = count_episodes(self.score, self.length, kept.last.reward, ended, kept.valid)
+        self.steps.assign_add(tally.steps)
         self.score.assign(tally.score)
         self.length.assign(tally.length)
         return kept.record, state.obs, tally

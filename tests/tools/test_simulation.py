@@ -103,6 +103,16 @@ def test_invalid_rows_count_for_nothing():
     assert (metrics['episodes'], metrics['score'], metrics['length']) == (1, 2, 2)
 
 
+def test_the_row_after_an_invalid_one_is_a_first_one():
+    _, recorder, simulation = make(lengths=[4], horizon=3, invalid=[(1, 0), (2, 0)])
+    simulation()
+    assert recorder.given['records']['transition'].first[:, 0].tolist() == [True, False, True]
+    # The carry is cleared there, and the last row of a rollout is remembered by the next one.
+    assert recorder.given['records']['carry'][:, 0].tolist() == [1, 2, 1]
+    simulation()
+    assert recorder.given['records']['transition'].first[:, 0].tolist() == [True, False, False]
+
+
 def test_variables_hold_the_last_step_of_a_rollout():
     batch = FakeBatch([3, 100])
     env = tools.InGraphBatchEnv(batch)
