@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from agents.envs import random
+from agents.envs import checking, random
 from agents.envs.environment import Environment
 from agents.tools.in_graph_batch_env import EnvState, InGraphBatchEnv, LastStep
 from agents.tools.transition import Nest, Transition
@@ -44,7 +44,12 @@ class CompiledBatchEnv(InGraphBatchEnv):
         Args:
             environment: What they are.
             num_envs: How many of them, B.
+
+        Raises:
+            TypeError: A space is neither Box nor Discrete.
+            ValueError: A shape, a dtype or a structure is not what the contract says.
         """
+        checking.check(environment, num_envs)
         tf.Module.__init__(self, name='compiled_batch_env')
         self.begun = tf.Variable(False, trainable=False, name='begun')
         self._environment = environment
