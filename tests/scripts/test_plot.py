@@ -1,0 +1,120 @@
+import csv
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from agents.scripts import curves, plot, scores
+from tests.scripts.test_scores import make_run
+
+EVALUATIONS = [(100, 1.0, 5.0), (200, 2.0, 8.0), (300, 3.0, 9.0)]
+
+
+def run_plot(tmp_path, *flags):
+    return plot.main([f'--logdir={tmp_path / "runs"}', f'--outdir={tmp_path / "out"}', *flags])
+
+
+def test_figures_and_tables_are_written(tmp_path, capsys):
+    for seed in range(3):
+        shifted = [(step, seconds, score + seed) for step, seconds, score in EVALUATIONS]
+        make_run(tmp_path / 'runs', f'a{seed}', shifted, seed=seed, train=[(50, 1.0)])
+    make_run(tmp_path / 'runs', 'b', EVALUATIONS[:1], final=False, env='Acrobot-v1')
+    make_run(tmp_path / 'runs', 'c', [])
+    assert run_plot(tmp_path) == 0
+    names = {path.name for path in (tmp_path / 'out').iterdir()}
+    assert names == {'scores.md', 'scores.csv'} | {
+        f'{task}.{kind}' for task in ('CartPole-v1', 'Acrobot-v1') for kind in ('png', 'svg')
+    }
+    image = np.asarray(PIL.Image.open(tmp_path / 'out' / 'CartPole-v1.png').convert('RGB'))
+    assert len(np.unique(image.reshape(-1, 3), axis=0)) > 10
+    assert ET.parse(tmp_path / 'out' / 'CartPole-v1.svg').getroot().tag.endswith('svg')
+    with (tmp_path / 'out' / 'scores.csv').open() as file:
+        rows = {row['task']: row for row in csv.DictReader(file)}
+    # Scores at the end 9, 10, 11: with three runs nothing is left out on either side.
+    assert float(rows['CartPole-v1']['iqm']) == 10
+    assert rows['Acrobot-v1']['low'] == ''
+    printed = capsys.readouterr().out
+    assert 'no evaluation yet: ' in printed and 'c-debug' in printed
+    assert '| debug env=CartPole-v1 | CartPole-v1 | 3 | 300 | 10.0 |' in printed
+    assert '| 1 (1 unfinished) |' in printed
+
+
+def test_the_lines_of_a_group_are_its_interquartile_mean(tmp_path):
+    histories = [
+        scores.read(make_run(tmp_path, str(seed), [(s, t, x * seed) for s, t, x in EVALUATIONS]))
+        for seed in (1, 2, 3)
+    ]
+    figure = curves.draw_groups(scores.group(histories), 'a title')
+    (line,) = figure.axes[0].get_lines()
+    assert line.get_xdata().tolist() == [100, 200, 300]
+    assert line.get_ydata().tolist() == [10, 16, 18]
+    (minutes,) = figure.axes[1].get_lines()
+    assert minutes.get_xdata().tolist() == [1 / 60, 2 / 60, 3 / 60]
+    assert len(figure.axes[0].collections) == 1  # The interval.
+
+
+@pytest.mark.parametrize(('count', 'lines'), [(1, 1), (2, 3)])
+def test_few_runs_are_lines_without_an_interval(tmp_path, count, lines):
+    histories = [scores.read(make_run(tmp_path, str(i), EVALUATIONS)) for i in range(count)]
+    figure = curves.draw_groups(scores.group(histories), 'a title')
+    assert len(figure.axes[0].get_lines()) == lines
+    assert not figure.axes[0].collections
+
+
+def test_the_curve_of_a_run_is_an_image_that_can_stand_in_a_page(tmp_path):
+    run = make_run(tmp_path, 'a', EVALUATIONS, train=[(50, 1.0), (150, 4.0)])
+    text = curves.draw_run(run.folder)
+    assert ET.fromstring(text).tag.endswith('svg')
+    assert text.startswith('<svg')
+
+
+def test_a_run_without_evaluation_has_a_curve_too(tmp_path):
+    assert curves.draw_run(make_run(tmp_path, 'a', []).folder).startswith('<svg')
+
+
+@pytest.mark.parametrize(
+    ('flags', 'message'),
+    [
+        ([], r'config.yaml.*must be in'),
+        (['--outdir='], '--outdir must be given'),
+        (['--nonsense=1'], 'no flag --nonsense'),
+    ],
+)
+def test_mistakes_are_told_in_one_line(tmp_path, capsys, flags, message):
+    assert run_plot(tmp_path, *flags) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith('plot: error: ')
+    assert re.search(message, line)
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path, capsys):
+    make_run(tmp_path / 'runs', 'a', EVALUATIONS)
+    (tmp_path / 'out').write_text('a file')
+    assert run_plot(tmp_path) == 2
+    assert 'must be writable' in capsys.readouterr().err
+    assert (tmp_path / 'out').read_text() == 'a file'
+
+
+def test_runs_without_any_evaluation_are_an_error(tmp_path, capsys):
+    make_run(tmp_path / 'runs', 'a', [])
+    assert run_plot(tmp_path) == 2
+    assert 'must have an evaluation' in capsys.readouterr().err
+
+
+def test_the_command_does_not_import_tensorflow(tmp_path):
+    make_run(tmp_path / 'runs', 'a', EVALUATIONS)
+    code = (
+        'import sys\nfrom agents.scripts import plot\n'
+        f'assert plot.main(["--logdir={tmp_path}/runs", "--outdir={tmp_path}/out"]) == 0\n'
+        'assert "tensorflow" not in sys.modules'
+    )
+    subprocess.run([sys.executable, '-c', code], check=True)
+
+
+def test_help_lists_the_flags(capsys):
+    assert plot.main(['--help']) == 0
+    assert '--logdir=FOLDER' in capsys.readouterr().out
