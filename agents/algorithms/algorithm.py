@@ -69,7 +69,8 @@ class Algorithm(Protocol):
         Returns:
             Scalars to log, float32 []. An entry `failure`, int32 [4], reports an update that was
             undone: (1 + index into `failure_names` or 0 if all is well, minibatch, step t,
-            environment).
+            environment). An entry `histograms` holds tensors by name, float32 [N], of which NaN is
+            left out.
         """
         ...
 

@@ -1,5 +1,6 @@
 """Proximal policy optimisation: clipped ratio, or adaptive penalty on the KL divergence."""
 
+import math
 from typing import NamedTuple
 
 import gymnasium
@@ -14,6 +15,7 @@ from agents.tools.transition import Nest, Transition
 
 _OBJECTIVES = ('clip', 'kl_penalty')
 _COMPILE = ('auto', 'update', 'minibatch', 'off')
+_HISTOGRAM_SIZE = 16384  # Numbers at most.
 _NORMALIZE_ADVANTAGES = ('batch', 'minibatch', 'off')
 
 
@@ -153,6 +155,7 @@ class PPO(tf.Module):
         metrics['kl'] = tf.where(progress.count > 0, kl, float('nan'))
         metrics.update(explained_variance=explained, learning_rate=learning_rate)
         metrics.update(minibatches=progress.count, failure=progress.failure)
+        metrics['histograms'] = _histograms(rows, valid)
         if self._hyper.objective == 'kl_penalty':
             metrics['penalty'] = self.steps.penalty.read_value()
         if 'log_std' in rows.old_policy:
@@ -254,6 +257,22 @@ class PPO(tf.Module):
 def _flatten(x: tf.Tensor) -> tf.Tensor:
     """Merge time and environments, [T, B, ...] to [T · B, ...]."""
     return tf.reshape(x, [x.shape[0] * x.shape[1], *x.shape[2:]])
+
+
+def _histograms(rows: Rows, valid: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Take some thousands of numbers of each; NaN stands in rows that are not valid."""
+    result = {}
+    for name, x in (
+        ('action', rows.sample),
+        ('normalized_obs', rows.obs),
+        ('value', rows.old_value),
+        ('advantage', rows.advantage),
+    ):
+        every = -(-math.prod(x.shape) // _HISTOGRAM_SIZE)
+        some = tf.cast(tf.reshape(x[::every], [-1, math.prod(x.shape[1:])]), tf.float32)
+        some = tf.where(valid[::every, None], some, float('nan'))
+        result[name] = tf.reshape(some, [-1])
+    return result
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -1,7 +1,9 @@
 """Running mean and variance of a stream, and standardising by them."""
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 EPSILON = 1e-8  # Added to the variance, so that constant dimensions become 0 instead of 0 / 0.
@@ -37,6 +39,7 @@ class StreamingNormalize(tf.Module):
             raise ValueError(f'Clip must be >= 0, got clip={clip}. Use 0 for no bound.')
         self._shape = tuple(shape)
         self._center, self._scale, self._clip = center, scale, clip
+        self._frozen: tuple[Any, ...] = ()
         self.count = self._variable('count', tf.zeros((), tf.float64))
         self.mean = self._variable('mean', tf.zeros(self._shape, tf.float64))
         self.m2 = self._variable('m2', tf.zeros(self._shape, tf.float64))
@@ -58,6 +61,8 @@ class StreamingNormalize(tf.Module):
         Returns:
             Standardised values, float32 [..., *shape].
         """
+        if self._frozen:
+            return self._transform_frozen(x)
         # In float64, since a mean like 1e6 has steps of 0.06 in float32.
         x = tf.cast(x, tf.float64)
         if self._center:
@@ -67,6 +72,22 @@ class StreamingNormalize(tf.Module):
         if self._clip:
             x = tf.clip_by_value(x, -self._clip, self._clip)
         return tf.cast(x, tf.float32)
+
+    def freeze(self) -> None:
+        """Turn the statistics into constants, used without float64, which not every runtime has."""
+        mean = self.mean.numpy()
+        high = mean.astype(np.float32)
+        self._frozen = (high, (mean - high).astype(np.float32), np.float32(self.factor.numpy()))
+
+    def _transform_frozen(self, x: tf.Tensor) -> tf.Tensor:
+        """Subtract the mean in two parts: near it, where digits matter, both are exact."""
+        high, low, factor = self._frozen
+        x = tf.cast(x, tf.float32)
+        if self._center:
+            x = (x - high) - low
+        if self._scale:
+            x = x * factor
+        return tf.clip_by_value(x, -self._clip, self._clip) if self._clip else x
 
     def update(self, x: tf.Tensor, valid: tf.Tensor) -> None:
         """Take in a batch of rows at once.

@@ -100,7 +100,7 @@ def find_damage(path: pathlib.Path) -> str | None:
         reader = tf.train.load_checkpoint(str(path))
         for name in reader.get_variable_to_dtype_map():
             reader.get_tensor(name)
-    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+    except Exception as error:  # TensorFlow has a type for each kind of damage, even IndexError.
         return str(getattr(error, 'message', error)).partition('\n')[0]
     return None
 

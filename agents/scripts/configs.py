@@ -51,7 +51,10 @@ class Config(Hyperparameters):
     max_eval_steps: int = field(0, "Steps after which it cuts an episode; 0: the task's own limit.")
     # Records.
     log_every: int = field(10_000, 'Steps between records of metrics; 0: never.')
-    histograms_every: int = field(100_000, 'Steps between histograms of weights; 0: never.')
+    histograms_every: int = field(100_000, 'Steps between histograms; 0: never.')
+    video_every: int = field(
+        0, 'Steps between videos of an episode, of its first 1000 frames; 0: never.'
+    )
     checkpoint_every: int = field(50_000, 'Steps between checkpoints; 0: only at the end.')
     # Machine.
     num_workers: int = field(-1, 'Processes of environments; -1: one per core, 0: in this one.')
@@ -209,7 +212,7 @@ _RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         lambda x: x >= 0,
         'seed clip_range kl_target kl_cutoff_factor kl_cutoff_coef entropy_coef value_coef '
         'value_clip_range decay_updates gradient_clip early_stop_kl max_eval_steps eval_every '
-        'log_every histograms_every checkpoint_every threads',
+        'log_every histograms_every video_every checkpoint_every threads',
     ),
     (
         'above 0',

@@ -4,7 +4,7 @@ A worker process imports this module, so it must not import TensorFlow.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -14,13 +14,16 @@ from agents.scripts.configs import Config
 from agents.scripts.mistakes import UserError, import_module, import_object, nearest
 
 if TYPE_CHECKING:
-    from agents.tools import InGraphBatchEnv
+    from agents.tools import BatchEnv, InGraphBatchEnv
 
 Wrapper = str | Mapping[str, Mapping[str, Any]]
 
 
 def make_env(
-    env: str, env_kwargs: Mapping[str, Any] | None = None, wrappers: Sequence[Wrapper] = ()
+    env: str,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[Wrapper] = (),
+    innermost: Callable[[gymnasium.Env], gymnasium.Env] | None = None,
 ) -> gymnasium.Env:
     """Make one environment.
 
@@ -30,18 +33,19 @@ def make_env(
         env_kwargs: Keyword arguments of the task.
         wrappers: Wrappers, innermost first: `Name` or `{Name: {argument: value}}`. A name is looked
             up in `agents.tools.wrappers` and `gymnasium.wrappers`, or written `module:Name`.
+        innermost: Puts one more wrapper around the task, inside of all others.
 
     Raises:
         UserError: There is no such task, module or wrapper, or something else must be installed.
     """
     task = find_task(env)
-    constructors = [find_wrapper(spec) for spec in wrappers]
+    constructors: list[Callable] = [find_wrapper(spec) for spec in wrappers]
     try:
         # Observations and actions are checked by the batch, for less time at each step.
         result = gymnasium.make(task, disable_env_checker=True, **(env_kwargs or {}))
     except gymnasium.error.DependencyNotInstalled as error:
         raise UserError(f'The task {env} needs what is not installed: {error}') from None
-    for constructor in constructors:
+    for constructor in ([innermost] if innermost else []) + constructors:
         result = constructor(result)
     return result
 
@@ -74,14 +78,34 @@ def make_batch(config: Config, num_envs: int) -> 'InGraphBatchEnv':
 
     if config.engine != 'process':
         return engines.make_batch(config, num_envs)
-    make = functools.partial(make_env, config.env, config.env_kwargs, config.wrappers)
-    num_workers = None if config.num_workers < 0 else min(config.num_workers, num_envs)
-    batch_env = tools.make_batch_env(make, num_envs, num_workers, timeout=config.worker_timeout)
+    batch_env = make_host_batch(config, num_envs)
     try:
         return tools.InGraphBatchEnv(batch_env)
     except BaseException:
         batch_env.close()
         raise
+
+
+def make_host_batch(
+    config: Config,
+    num_envs: int,
+    innermost: Callable[[gymnasium.Env], gymnasium.Env] | None = None,
+) -> 'BatchEnv':
+    """Make a batch of the config's environments as Python objects.
+
+    Args:
+        config: Says which task, and in how many processes.
+        num_envs: Number of environments.
+        innermost: Puts one more wrapper around each task, inside of all others.
+
+    Raises:
+        UserError: As `make_env`.
+    """
+    from agents import tools
+
+    make = functools.partial(make_env, config.env, config.env_kwargs, config.wrappers, innermost)
+    num_workers = None if config.num_workers < 0 else min(config.num_workers, num_envs)
+    return tools.make_batch_env(make, num_envs, num_workers, timeout=config.worker_timeout)
 
 
 def find_task(env: str) -> str:

@@ -111,6 +111,7 @@ class Policy:
     """Maps observations to actions, with normalisation, scaling and recurrent state inside.
 
     Attributes:
+        algorithm: What acts.
         observation_space: Space of one observation.
         action_space: Space of one action.
     """
@@ -134,7 +135,7 @@ class Policy:
         """
         self.observation_space = observation_space
         self.action_space = action_space
-        self._algorithm = algorithm
+        self.algorithm = algorithm
         self._zeros = spaces.zeros(observation_space)
         self._act = make_function(algorithm, observation_space, stochastic)
         self._seed = np.random.SeedSequence(seed).generate_state(2).astype(np.int32)
@@ -187,7 +188,7 @@ class Policy:
                 f'Observations must have as many rows as before, {self._size}, got {size}, since '
                 'the policy remembers each. Call reset() first.'
             )
-        self._size, self._carry = size, self._algorithm.initial(size)
+        self._size, self._carry = size, self.algorithm.initial(size)
         return True
 
 

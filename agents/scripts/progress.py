@@ -25,7 +25,7 @@ class Progress:
         """
         self.step = 0
         self.busy = False
-        self._scores = (math.nan, math.nan)
+        self._scores = (math.nan, math.nan, 0)
         self._updates: list[tuple[int, float]] = []
         self._total = total
         self._quiet = quiet
@@ -89,22 +89,26 @@ class Progress:
             line += f'   {values["steps_per_second"]:,.0f} steps/s'
         self.say(line)
 
-    def scores(self, last: float, best: float) -> None:
+    def scores(self, last: float, best: float, best_step: int) -> None:
         """Take down scores for the summary.
 
         Args:
             last: Mean score of the last evaluation, NaN if there was none.
             best: Best mean score of an evaluation, NaN if there was none.
+            best_step: Steps trained before it.
         """
-        self._scores = (last, best)
+        self._scores = (last, best, best_step)
 
-    def summary(self) -> str:
-        """Say in a line what the run has come to."""
-        last, best = map(number, self._scores)
-        parts = [f'step {self.step:,}', f'last score {last}', f'best score {best}']
+    def summary(self) -> list[tuple[str, str]]:
+        """Say what the run has come to, as pairs of a name and a text."""
+        last, best, best_step = self._scores
+        lines = [('Steps', f'{self.step:,}')]
         if not math.isnan(self.steps_per_second):
-            parts.append(f'{self.steps_per_second:,.0f} steps/s')
-        return ', '.join(parts)
+            lines[0] = ('Steps', f'{self.step:,}, {self.steps_per_second:,.0f} per second')
+        if not math.isnan(last):
+            lines.append(('Last score', number(last)))
+            lines.append(('Best score', f'{number(best)} at step {best_step:,}'))
+        return lines
 
     def say(self, line: str) -> None:
         """Print a line, above the bar if there is one."""

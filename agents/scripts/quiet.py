@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from agents.scripts.configs import Config
 from agents.scripts.mistakes import UserError
@@ -21,9 +21,19 @@ _NOTES = re.compile(
 )
 
 
-@contextlib.contextmanager
-def notes() -> Iterator[None]:
+def notes() -> contextlib.AbstractContextManager[None]:
     """Hold back what is written to standard error, and let all of it out at the end but notes."""
+    return _filtered(lambda text, _: _NOTES.sub(b'', text))
+
+
+def output() -> contextlib.AbstractContextManager[None]:
+    """Hold back what is written to standard error, and let it out only if something fails."""
+    return _filtered(lambda text, failed: text if failed else b'')
+
+
+@contextlib.contextmanager
+def _filtered(choose: Callable[[bytes, bool], bytes]) -> Iterator[None]:
+    """Hold back standard error; at the end write what is chosen of it, given whether it failed."""
     try:
         descriptor = sys.stderr.fileno()
     except (AttributeError, OSError):  # Somebody replaced it, as pytest and notebooks do.
@@ -31,17 +41,19 @@ def notes() -> Iterator[None]:
         return
     sys.stderr.flush()
     former = os.dup(descriptor)
+    failed = True
     with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), descriptor)
         try:
             yield
+            failed = False
         finally:
             sys.stderr.flush()
             os.dup2(former, descriptor)
             os.close(former)
             file.seek(0)
             with open(descriptor, 'wb', closefd=False) as stderr:
-                stderr.write(_NOTES.sub(b'', file.read()))
+                stderr.write(choose(file.read(), failed))
 
 
 def import_tensorflow(config: Config) -> None:

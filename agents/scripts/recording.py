@@ -5,11 +5,21 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from agents.scripts import checkpoints, runs, signals
+from agents.scripts import board, checkpoints, runs, signals
 
-_INTEGERS = ('records', 'evaluations', 'logged_at', 'drawn_at', 'evaluated_at', 'finished_at')
+_INTEGERS = (
+    'records',
+    'evaluations',
+    'logged_at',
+    'drawn_at',
+    'filmed_at',
+    'evaluated_at',
+    'finished_at',
+    'best_step',
+)
 _SCORES = ('score', 'interim_score', 'best_score')
 
 
@@ -21,11 +31,13 @@ class Counters(tf.Module):
         evaluations: Evaluations so far; their seeds are folded from it, int64 [].
         logged_at: Step of the last record of training, int64 [].
         drawn_at: Step of the last histograms, int64 [].
+        filmed_at: Step of the last video, int64 [].
         evaluated_at: Step of the last evaluation, int64 [].
         finished_at: Step of the last evaluation at the end, 0 if there was none, int64 [].
         score: Mean score of the last evaluation, NaN before it, float64 [].
         interim_score: The same without evaluations at the end, float64 [].
         best_score: Best mean score of an evaluation, NaN before it, float64 [].
+        best_step: Step of the evaluation with that score, int64 [].
         seconds: Time spent on the run, float64 [].
     """
 
@@ -104,20 +116,21 @@ class Recorder:
                     tf.summary.scalar(name, float(value))
         writer.flush()
 
-    def histograms(self, step: int, variables: Mapping[str, Any]) -> None:
+    def histograms(self, step: int, arrays: Mapping[str, Any]) -> None:
         """Write histograms to TensorBoard.
 
         Args:
             step: Steps trained so far.
-            variables: Arrays or variables by name.
+            arrays: Arrays or variables by name; NaN is left out.
         """
         if self._run is None:
             return
         if self._file is None:
             self._open()
         with self._writers['train'].as_default(step=step):
-            for name, variable in variables.items():
-                tf.summary.histogram(name, tf.convert_to_tensor(variable))
+            for name, array in arrays.items():
+                values = np.asarray(array)
+                tf.summary.histogram(name, values[~np.isnan(values)])
 
     def save(self, step: int, best: bool = False) -> None:
         """Write a checkpoint, as a whole even if a signal arrives.
@@ -153,10 +166,10 @@ class Recorder:
         self._file = path.open('a', encoding='utf-8')
         for phase in ('train', 'eval'):
             self._writers[phase] = tf.summary.create_file_writer(str(folder / phase))
-        config = (folder / 'config.yaml').read_text(encoding='utf-8')
+        config = runs.load_config(self._run)
         with self._writers['train'].as_default(step=0):
-            # Indented text is code in Markdown, and keeps its lines.
-            tf.summary.text('config', ''.join(f'    {x}' for x in config.splitlines(True)))
+            tf.summary.text('config', board.config_table(config))
+        board.write_hyperparameters(folder, config)
         return self._file
 
 

@@ -27,6 +27,7 @@ MAY_CHANGE = frozenset(
         'final_eval_episodes',
         'log_every',
         'histograms_every',
+        'video_every',
         'checkpoint_every',
         'num_workers',
         'worker_timeout',
@@ -51,12 +52,18 @@ class Run:
     @property
     def folder(self) -> pathlib.Path:
         """Folder that holds everything about the run."""
-        return self.logdir / f'{self.timestamp}-{self.name}'
+        return self.logdir / '-'.join(part for part in (self.timestamp, self.name) if part)
 
     @property
     def tensorboard_command(self) -> str:
         """Command line that shows the run's curves."""
         return f'tensorboard --logdir={shlex.quote(str(self.folder))}'
+
+    @property
+    def visualize_command(self) -> str:
+        """Command line that films what the run has learned."""
+        folder = shlex.quote(str(self.folder))
+        return f'python3 -m agents.scripts.visualize --logdir={folder} --outdir={folder}/visualize'
 
     @property
     def resume_command(self) -> str:
@@ -166,6 +173,7 @@ def open_folder(folder: str) -> Run:
         inside = sorted(child.parent.name for child in path.glob('*/config.yaml'))
         hint = f' It holds runs: name one of them, such as {path / inside[-1]}.' if inside else ''
         raise UserError(f'The folder of a run must hold a config.yaml, got {path} without.{hint}')
+    # Also if somebody gave it a name without a time.
     timestamp, _, name = path.name.rpartition('-')
     return Run(path.parent, timestamp, name)
 

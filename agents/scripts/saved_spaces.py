@@ -57,7 +57,8 @@ def to_plain(space: gymnasium.Space) -> dict[str, Any]:
             numbers = {'nvec': space.nvec.tolist(), 'start': space.start.tolist()}
             return {'kind': kind, **numbers, 'dtype': str(space.dtype)}
         case spaces.MultiBinary():
-            return {'kind': kind, 'n': list(space.shape)}
+            shape = list(space.shape)
+            return {'kind': kind, 'n': shape[0] if isinstance(space.n, int) else shape}
         case spaces.Dict():
             return {'kind': kind, 'spaces': {key: to_plain(x) for key, x in space.items()}}
         case spaces.Tuple():

@@ -98,6 +98,10 @@ def check(config: Config) -> None:
     from agents.scripts import environments
 
     environments.check(config)
+    if config.video_every:
+        from agents.scripts import camera
+
+        camera.check(config)
     quiet.import_tensorflow(config)
     if ':' in config.algorithm:
         import_object(config.algorithm, 'algorithm')
@@ -129,11 +133,11 @@ def show(config: Config, run: runs.Run | None = None) -> int:
                     pass
     except KeyboardInterrupt as stop:
         code = _exit_code(stop)
-        print(f'Stopped by {signal.Signals(code - 128).name} at {progress.summary()}.')
-        _print_commands(run, 'Go on:     ')
+        print(f'Stopped by {signal.Signals(code - 128).name}.')
+        _print_summary(progress, run, ('Go on', ''))
         return code
-    print(f'{"Done" if progress.busy else "This run is finished already"}: {progress.summary()}.')
-    _print_commands(run, 'Train on:  ', f' --steps={config.steps * 2}')
+    print('Done.' if progress.busy else 'This run is finished already.')
+    _print_summary(progress, run, ('Train on', f' --steps={config.steps * 2}'))
     return 0
 
 
@@ -169,6 +173,7 @@ def train(
                 if trainer.done:
                     score = trainer.evaluate(final=True)
                     trainer.save()
+                    trainer.finish()
                     yield score
                 else:
                     trainer.update()
@@ -177,10 +182,18 @@ def train(
             raise
 
 
-def _print_commands(run: runs.Run | None, label: str, flag: str = '') -> None:
+def _print_summary(progress: Progress, run: runs.Run | None, resume: tuple[str, str]) -> None:
+    """Print what the run has come to, and commands for what to do next."""
+    lines = progress.summary()
     if run:
-        print(f'Curves:    {run.tensorboard_command}')
-        print(f'{label}{run.resume_command}{flag}')
+        label, flag = resume
+        lines.append(('Run folder', str(run.folder)))
+        if (run.folder / 'checkpoints').exists():
+            lines.append(('Watch it', run.visualize_command))
+        lines.append(('Curves', run.tensorboard_command))
+        lines.append((label, f'{run.resume_command}{flag}'))
+    for name, text in lines:
+        print(f'{name + ":":<12}{text}')
 
 
 def _exit_code(stop: KeyboardInterrupt) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from agents import tools
-from agents.scripts import environments, policies, recording, saved_spaces, signals
+from agents.scripts import camera, environments, policies, recording, saved_spaces, signals
 from agents.scripts.configs import Config
 from agents.scripts.progress import Progress
 from agents.scripts.runs import Run
@@ -59,6 +59,10 @@ class Trainer:
                 run, algorithm=self.algorithm, simulation=self._simulation
             )
             stack.callback(self._recorder.close)
+            self._camera = None
+            if run and config.video_every:
+                self._camera = camera.Camera(run, self.algorithm, progress.say)
+                stack.callback(self._camera.close)
             self.close = stack.pop_all().close
         self.counters = self._recorder.counters
         self._collected: list[dict[str, float]] = []
@@ -66,7 +70,7 @@ class Trainer:
         self._saved = (self.step, self.counters['evaluations'])
         self._time = time.monotonic()
         progress.begin(self.step, self.finished)
-        progress.scores(self.counters['score'], self.counters['best_score'])
+        self._show_scores()
 
     @property
     def step(self) -> int:
@@ -114,8 +118,12 @@ class Trainer:
                 self._collected.clear()
                 self.counters.assign(logged_at=step)
             if self._is_due(self._config.histograms_every, self.counters['drawn_at']):
-                self._recorder.histograms(step, recording.weights(self.algorithm))
+                weights = recording.weights(self.algorithm)
+                self._recorder.histograms(step, {**self._simulation.histograms, **weights})
                 self.counters.assign(drawn_at=step)
+            if self._camera and self._is_due(self._config.video_every, self.counters['filmed_at']):
+                self._camera.film(step)
+                self.counters.assign(filmed_at=step)
 
     def evaluate(self, final: bool = False) -> float:
         """Play episodes with fresh seeds, one in each environment at a time.
@@ -151,9 +159,15 @@ class Trainer:
                 **{'finished_at': self.step} if final else {'interim_score': score},
             )
             if not score <= best:
+                self.counters.assign(best_step=self.step)
                 self._recorder.save(self.step, best=True)
-            self._progress.scores(score, self.counters['best_score'])
+            self._show_scores()
         return score
+
+    def finish(self) -> None:
+        """Let a video be finished that is still being made."""
+        if self._camera:
+            self._camera.wait()
 
     def save(self) -> None:
         """Write a checkpoint, unless the newest one is of this moment."""
@@ -174,6 +188,7 @@ class Trainer:
         for every in (
             config.log_every,
             config.histograms_every,
+            config.video_every,
             config.eval_every,
             config.checkpoint_every,
         ):
@@ -187,6 +202,9 @@ class Trainer:
     def _record(self, phase: str, values: dict[str, float]) -> None:
         self._recorder.record(phase, self.step, values)
         self._progress.record(phase, self.step, values)
+
+    def _show_scores(self) -> None:
+        self._progress.scores(*(self.counters[x] for x in ('score', 'best_score', 'best_step')))
 
     def _tick(self) -> None:
         """Count the time since the last call."""

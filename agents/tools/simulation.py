@@ -100,6 +100,7 @@ class Simulation(tf.Module):
     Attributes:
         iteration: Number of rollouts so far; every seed is folded from it, int64 variable [].
         steps: Number of real steps so far, int64 variable [].
+        histograms: What the last update returned under this name.
         traces: How often TensorFlow has traced the operation; stays 1.
     """
 
@@ -118,6 +119,7 @@ class Simulation(tf.Module):
         )
         self.compiled = env.can_compile and getattr(algorithm, 'can_compile', False)
         function = self._iterate_many if self.compiled else self._iterate
+        self.histograms: dict[str, tf.Tensor] = {}
         self._run = tf.function(function, autograph=False, jit_compile=self.compiled)
 
     @property
@@ -172,7 +174,7 @@ class Simulation(tf.Module):
         if not self.compiled:
             return [self._run_once() for _ in range(iterations)]
         begin = time.perf_counter()
-        results, done = self._run(tf.constant(iterations))
+        results, self.histograms, done = self._run(tf.constant(iterations))
         done = int(done)
         seconds = (time.perf_counter() - begin) / done
         speed = self._horizon * self._env.num_envs / seconds
@@ -186,6 +188,7 @@ class Simulation(tf.Module):
     def _run_once(self) -> dict[str, float]:
         with self._env.own_errors():
             results = self._run()
+        self.histograms = results.pop('histograms', {})
         return self._read(results)
 
     def _read(self, results: dict[str, Any]) -> dict[str, float]:
@@ -195,24 +198,29 @@ class Simulation(tf.Module):
             raise FloatingPointError(self._describe([int(x) for x in failure]))
         return {name: float(value) for name, value in results.items()}
 
-    def _iterate_many(self, count: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    def _iterate_many(
+        self, count: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor], tf.Tensor]:
         """Iterate until something fails, in the graph; of the results the first `done` hold."""
-        spec = tf.function(self._iterate, autograph=False).get_concrete_function()
+        traced = tf.function(self._iterate, autograph=False).get_concrete_function()
+        spec = dict(traced.structured_outputs)
+        last = {name: tf.zeros(x.shape, x.dtype) for name, x in spec.pop('histograms', {}).items()}
         arrays = {
             name: tf.TensorArray(x.dtype, MOST_ITERATIONS, element_shape=x.shape)
-            for name, x in spec.structured_outputs.items()
+            for name, x in spec.items()
         }
 
-        def body(index: tf.Tensor, ok: tf.Tensor, arrays: Any) -> Any:
+        def body(index: tf.Tensor, ok: tf.Tensor, last: Any, arrays: Any) -> Any:
             metrics = self._iterate()
+            last = metrics.pop('histograms', {})
             ok = tf.equal(metrics['failure'][0], 0) if 'failure' in metrics else ok
             arrays = {name: array.write(index, metrics[name]) for name, array in arrays.items()}
-            return index + 1, ok, arrays
+            return index + 1, ok, last, arrays
 
-        done, _, arrays = tf.while_loop(
-            lambda index, ok, _: ok & (index < count), body, (0, tf.constant(True), arrays)
+        done, _, last, arrays = tf.while_loop(
+            lambda index, ok, *_: ok & (index < count), body, (0, tf.constant(True), last, arrays)
         )
-        return {name: array.stack() for name, array in arrays.items()}, done
+        return {name: array.stack() for name, array in arrays.items()}, last, done
 
     def _iterate(self) -> dict[str, Any]:
         """One rollout and one update, in the graph."""

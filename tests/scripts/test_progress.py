@@ -55,10 +55,14 @@ def test_a_quiet_one_shows_nothing(capsys, monkeypatch):
 def test_the_summary_counts_speed_without_the_first_update(capsys):
     progress = Progress(1000)
     progress.begin(0, finished=False)
-    assert progress.summary() == 'step 0, last score none, best score none'
+    assert progress.summary() == [('Steps', '0')]
     progress.advance(100, 1.0, 10.0)
     progress.advance(200, 1.0, 1.0)
     progress.advance(300, 1.0, 3.0)
-    progress.scores(1.0, 2.5)
+    progress.scores(1.0, 2.5, 200)
     # (100 + 100) / (1 + 3) = 50.
-    assert progress.summary() == 'step 300, last score 1.00, best score 2.50, 50 steps/s'
+    assert progress.summary() == [
+        ('Steps', '300, 50 per second'),
+        ('Last score', '1.00'),
+        ('Best score', '2.50 at step 200'),
+    ]

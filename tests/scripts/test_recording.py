@@ -39,7 +39,7 @@ def test_tensorboard_has_scalars_over_steps_and_the_config(run):
     recorder = recording.Recorder(run)
     recorder.record('train', 128, {'score': math.nan, 'loss': 0.25})
     recorder.record('eval', 256, {'score': 2.0, 'final': True})
-    recorder.histograms(256, {'policy/kernel': np.zeros(3)})
+    recorder.histograms(256, {'policy/kernel': np.array([0.0, math.nan, 3.0])})
     recorder.close()
     train, evaluation = events(run, 'train'), events(run, 'eval')
     assert sorted(train.Tags()['tensors']) == ['config', 'loss', 'policy/kernel']
@@ -47,7 +47,11 @@ def test_tensorboard_has_scalars_over_steps_and_the_config(run):
     (event,) = evaluation.Tensors('score')
     assert (event.step, tf.make_ndarray(event.tensor_proto)) == (256, 2.0)
     (event,) = train.Tensors('config')
-    assert b'    num_envs: 4\n' in event.tensor_proto.string_val[0]
+    assert b'\n| num_envs | 4 | Environments to train on' in event.tensor_proto.string_val[0]
+    (event,) = train.Tensors('policy/kernel')
+    # Rows of left edge, right edge, count: what is no number counts nowhere.
+    buckets = tf.make_ndarray(event.tensor_proto)
+    assert (buckets[:, 2].sum(), buckets[0, 0], buckets[-1, 1]) == (2, 0, 3)
 
 
 def test_counters_and_state_come_back_from_the_newest_checkpoint(run):

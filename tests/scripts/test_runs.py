@@ -191,6 +191,11 @@ def test_a_run_is_opened_by_its_folder(run):
     assert runs.open_folder(str(run.folder)) == run
 
 
+def test_a_run_is_opened_under_another_name(run):
+    renamed = run.folder.rename(run.logdir / 'mine')
+    assert runs.open_folder(str(renamed)).folder == renamed
+
+
 def test_a_folder_that_is_not_there_cannot_be_opened(tmp_path):
     with pytest.raises(UserError, match="must be there, got '.*nowhere'"):
         runs.open_folder(str(tmp_path / 'nowhere'))

@@ -192,10 +192,18 @@ def test_a_run_trains_and_evaluates_at_exact_steps(finished):
 def test_what_a_run_shows_is_short_and_says_how_to_go_on(finished):
     lines = finished.out.splitlines()
     assert lines[0] == 'CartPole-v1: ppo on 4 environments, 8 updates of 128 steps.'
-    assert len(lines) == 2 + 4 + 2 + 3
-    assert re.match(r'Done: step 1,024, last score [\d.]+, best score [\d.]+, ', lines[-3])
-    assert lines[-2] == f'Curves:    tensorboard --logdir={finished.folder}'
-    assert f'--timestamp={finished.timestamp} --config=debug --steps=2048' in lines[-1]
+    assert len(lines) == 2 + 4 + 2 + 8
+    texts = dict(re.match(r'(.*?): +(.*)', line).groups() for line in lines[-7:])
+    assert lines[-8] == 'Done.'
+    assert re.fullmatch(r'1,024, [\d,]+ per second', texts['Steps'])
+    assert re.fullmatch(r'[\d.]+', texts['Last score'])
+    assert re.fullmatch(r'[\d.]+ at step (512|1,024)', texts['Best score'])
+    assert texts['Run folder'] == str(finished.folder)
+    assert texts['Watch it'].startswith(
+        f'python3 -m agents.scripts.visualize --logdir={finished.folder} --outdir='
+    )
+    assert texts['Curves'] == f'tensorboard --logdir={finished.folder}'
+    assert f'--timestamp={finished.timestamp} --config=debug --steps=2048' in texts['Train on']
 
 
 def test_checkpoints_curves_and_histograms_are_in_the_folder(finished):
@@ -220,7 +228,7 @@ def test_a_finished_run_says_so_and_stays_as_it_is(finished):
     events = set(finished.folder.glob('*/events*'))
     result = run(f'--logdir={finished.folder.parent}', f'--timestamp={finished.timestamp}')
     assert result.code == 0
-    assert 'This run is finished already: step 1,024' in result.out
+    assert 'This run is finished already.\nSteps:      1,024\n' in result.out
     assert snapshot(finished.folder / 'checkpoints') == before
     assert (finished.folder / 'metrics.jsonl').read_bytes() == metrics
     assert set(finished.folder.glob('*/events*')) == events
@@ -365,7 +373,7 @@ def test_a_signal_saves_and_the_printed_command_goes_on(tmp_path, signum, worker
     result = Result(process.returncode, shown + out, err)
     assert result.code == 128 + signum
     assert 'Traceback' not in err
-    stop = re.search(rf'^Stopped by {signum.name} at step ([\d,]+),', out, re.MULTILINE)
+    stop = re.search(rf'^Stopped by {signum.name}\.\nSteps: +([\d,]+),', out, re.MULTILINE)
     stopped_at = int(stop[1].replace(',', ''))
     assert (result.folder / 'checkpoints' / f'step-{stopped_at}.index').exists()
     command = re.search(r'python3 -m agents.scripts.train (.*)$', out, re.MULTILINE)[1].split()
