@@ -31,6 +31,38 @@ def test_the_snippet_in_python_runs_in_a_notebook():
     assert len(re.findall(r'score -?[\d.]+', output)) == 10
 
 
+def test_the_snippets_of_policies_run_as_written(tmp_path):
+    from agents.scripts import export, train
+
+    logdir = tmp_path / 'logdir'
+    assert train.main(['--config=debug', f'--logdir={logdir}', '--timestamp=a']) == 0
+    for kind in export.FORMATS:
+        flags = [f'--logdir={logdir}/a-debug', f'--outdir={tmp_path}', f'--format={kind}']
+        assert export.main(flags) == 0
+    load, *others = snippets('py')
+    load = load.replace('~/logdir/<time>-<config>', str(logdir / 'a-debug'))
+    actions = []
+    for code in (load, *others):
+        begin = "import numpy\nobs = numpy.ones([3, 4], 'float32')\n"
+        end = '\nprint(action.tolist())'
+        command = [sys.executable, '-c', begin + code + end]
+        run = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+        actions.append(run.stdout)
+    assert len(actions) == 4
+    assert len(set(actions)) == 1 and actions[0].startswith('[')
+
+
+def test_every_command_to_look_at_runs_is_understood():
+    from agents.scripts import export, flags, plot, visualize
+
+    commands = [x for x in snippets('')[2].splitlines() if x.startswith('python3 -m')]
+    modules = {'visualize': visualize, 'plot': plot, 'export': export}
+    for command in commands:
+        module, *words = command.removeprefix('python3 -m agents.scripts.').split()
+        modules[module].Arguments(**flags.parse(words, modules[module].Arguments))
+    assert len(commands) == 3
+
+
 def test_the_first_commands_are_the_documented_ones():
     first, second = snippets('')[0].strip().splitlines()
     assert first.startswith('pip install -e . && python3 -m agents.scripts.train')
