@@ -121,18 +121,18 @@ def to_markdown(rows: Sequence[dict[str, Any]]) -> str:
         count = str(row['runs'])
         if row['unfinished']:
             count += f' ({row["unfinished"]} unfinished)'
-        unknown = math.isnan(row['low'])
-        interval = '' if unknown else f'{row["low"]:.1f} … {row["high"]:.1f}'
+        interval = '' if math.isnan(row['low']) else f'{row["low"]:,.2f} … {row["high"]:,.2f}'
+        deviation = '' if math.isnan(row['std']) else f' ± {row["std"]:,.2f}'
         cells = (
             row['group'],
             row['task'],
             count,
             f'{row["steps"]:,}',
-            f'{row["iqm"]:.1f}',
+            f'{row["iqm"]:,.2f}',
             interval,
-            f'{row["mean"]:.1f} ± {row["std"]:.1f}',
-            f'{row["best"]:.1f}',
-            f'{row["seconds"] / 60:.1f}',
+            f'{row["mean"]:,.2f}{deviation}',
+            f'{row["best"]:,.2f}',
+            f'{row["seconds"] / 60:,.1f}',
             '' if math.isnan(row['steps_per_second']) else f'{row["steps_per_second"]:,.0f}',
         )
         lines.append(f'| {" | ".join(cells)} |')

@@ -17,7 +17,10 @@ from agents.scripts.mistakes import UserError
 # Fewer say nothing about how far others would be.
 LEAST_FOR_INTERVAL = 3
 
-# Fields that do not make a run another experiment.
+# More show nothing more in a figure, and resampling them would take gigabytes.
+MOST_POINTS = 200
+
+# Fields that do not make a run another experiment; threads change no more than rounding.
 _SAME = runs.MAY_CHANGE | {'seed', 'threads'}
 
 
@@ -97,9 +100,14 @@ def find(folder: str) -> list[runs.Run]:
         UserError: There is none.
     """
     base = pathlib.Path(folder).expanduser().absolute()
-    paths = sorted(path.parent for path in base.rglob('config.yaml'))
+    # Both files: other programs have a config.yaml, too.
+    paths = sorted(path.parent for path in base.rglob('metrics.jsonl'))
+    paths = [path for path in paths if (path / 'config.yaml').is_file()]
     if not paths:
-        raise UserError(f'Runs, folders with a config.yaml, must be in {base}, which has none.')
+        raise UserError(
+            f'Runs, folders with config.yaml and metrics.jsonl, must be in {base}, which has none. '
+            'A run writes the latter with its first record.'
+        )
     return [runs.open_folder(str(path)) for path in paths]
 
 
@@ -164,7 +172,7 @@ def summarize(scores: np.ndarray) -> Summary:
         unknown = np.full(middle.shape, np.nan)
         return Summary(middle, unknown, unknown)
     interval = scipy.stats.bootstrap(
-        (scores,), iqm, n_resamples=2000, axis=0, method='percentile', rng=0
+        (scores,), iqm, n_resamples=2000, batch=200, axis=0, method='percentile', rng=0
     ).confidence_interval
     return Summary(middle, interval.low, interval.high)
 
@@ -172,25 +180,29 @@ def summarize(scores: np.ndarray) -> Summary:
 def align(histories: Sequence[History], axis: str) -> tuple[np.ndarray, np.ndarray]:
     """Bring the evaluations of several runs to common points, by linear interpolation.
 
-    The points end where the first run that still goes on has come to: a mean over fewer runs after
-    that would jump. A finished run counts on with its last score, also if it ended early.
+    They lie where all runs have a score: a mean over fewer runs would jump, and a score before the
+    first or after the last evaluation would be made up. A finished run, though, keeps its last
+    score: against wall time, as that is what it has from then on, and against steps if it was to
+    stop at a score, or else the group would end where its quickest run did.
 
     Args:
         histories: Runs with at least one evaluation.
         axis: 'step' or 'seconds'.
 
     Returns:
-        Points [N], and scores [runs, N].
+        Points [N], and scores [runs, N]; N is 0 if the runs have no point in common.
     """
     curves = [history.evaluation for history in histories]
     positions = [getattr(curve, axis) for curve in curves]
-    running = [
-        x[-1] for x, history in zip(positions, histories, strict=True) if not history.finished
+    ends = [
+        x[-1] for x, history in zip(positions, histories, strict=True) if not _keeps(history, axis)
     ]
-    end = min(running) if running else max(x[-1] for x in positions)
+    end = min(ends) if ends else max(x[-1] for x in positions)
     start = max(x[0] for x in positions)
     points = np.unique(np.concatenate(positions))
-    points = points[(points >= min(start, end)) & (points <= end)]
+    points = points[(points >= start) & (points <= end)]
+    if len(points) > MOST_POINTS:
+        points = np.linspace(points[0], points[-1], MOST_POINTS)
     scores = [np.interp(points, x, curve.score) for x, curve in zip(positions, curves, strict=True)]
     return points, np.array(scores)
 
@@ -200,7 +212,7 @@ def tabulate(groups: Sequence[Group]) -> list[dict[str, Any]]:
 
     Returns:
         Rows of plain numbers and texts; scores are those at the end, or the last ones of runs that
-        still go on, whose number is in `unfinished`.
+        still go on, whose number is in `unfinished`. `std` is that of a sample, NaN for one run.
     """
     rows = []
     for members in groups:
@@ -218,13 +230,18 @@ def tabulate(groups: Sequence[Group]) -> list[dict[str, Any]]:
                 'low': float(summary.low[0]),
                 'high': float(summary.high[0]),
                 'mean': float(last.mean()),
-                'std': float(last.std()),
+                'std': float(last.std(ddof=1)) if len(last) > 1 else float('nan'),
                 'best': float(max(history.evaluation.score.max() for history in histories)),
                 'seconds': float(np.median([h.evaluation.seconds[-1] for h in histories])),
                 'steps_per_second': _median([h.speed for h in histories]),
             }
         )
     return rows
+
+
+def _keeps(history: History, axis: str) -> bool:
+    """Return whether a run's last score stands for all that comes after it."""
+    return history.finished and (axis == 'seconds' or history.config.stop_at_score is not None)
 
 
 def _median(values: Sequence[float]) -> float:
@@ -235,16 +252,26 @@ def _median(values: Sequence[float]) -> float:
 
 def _read_lines(path: pathlib.Path) -> Iterator[dict[str, Any]]:
     """Read records; the last line may be half written."""
-    lines = path.read_text(encoding='utf-8').split('\n') if path.exists() else []
+    try:
+        lines = path.read_bytes().split(b'\n') if path.exists() else []
+    except OSError as error:
+        raise UserError(f'The file of a run must be readable: {error}.') from None
     for number, line in enumerate(lines[:-1], 1):
         try:
             record = json.loads(line)
-            known = {'phase', 'step', 'score', 'seconds'} <= record.keys()
-        except (ValueError, AttributeError):
-            known = False
-        if not known:
+        except ValueError:
+            record = None
+        if not _is_record(record):
             raise UserError(f'Each line must be a record of metrics, got line {number} of {path}.')
         yield record
+
+
+def _is_record(record: Any) -> bool:
+    if not isinstance(record, dict) or not {'phase', 'step', 'score', 'seconds'} <= record.keys():
+        return False
+    unknown = record['score'] is None  # NaN is written as null.
+    numbers = [record['step'], record['seconds'], 0.0 if unknown else record['score']]
+    return all(isinstance(number, int | float) for number in numbers)
 
 
 def _curve(records: Sequence[dict[str, Any]]) -> Curve:

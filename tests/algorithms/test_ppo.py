@@ -50,7 +50,7 @@ def update(ppo, given=None, seed=0, last_obs=None):
     given = records() if given is None else given
     last_obs = tf.ones([B, 3]) if last_obs is None else last_obs
     metrics = ppo.update(given, last_obs, (), tf.constant([seed, 1]))
-    return {name: value.numpy() for name, value in metrics.items()}
+    return {name: value.numpy() for name, value in metrics.items() if name != 'histograms'}
 
 
 def weights(ppo):
@@ -389,3 +389,23 @@ def test_a_restored_checkpoint_goes_on_bit_by_bit(tmp_path):
 def test_an_unknown_choice_is_an_error_that_lists_the_possible_ones(name):
     with pytest.raises(ValueError, match=f"{name} must be one of .*, got {name}='nonsense'"):
         make(**{name: 'nonsense'})
+
+
+@pytest.mark.parametrize('compiled', ['off', 'update'])
+def test_histograms_have_what_was_learned_from_but_no_invalid_rows(compiled):
+    ppo = make(compile=compiled, normalize_obs=True, normalize_advantages='batch')
+    valid = np.ones([T, B], bool)
+    valid[1, 0] = False
+    given = records(valid=valid)
+    for _ in range(2):  # The first one begins the statistics.
+        histograms = ppo.update(given, tf.ones([B, 3]), (), tf.constant([0, 1]))['histograms']
+    histograms = {name: values.numpy() for name, values in histograms.items()}
+    assert set(histograms) == {'action', 'normalized_obs', 'value', 'advantage'}
+    for values in histograms.values():
+        known = np.isfinite(values.reshape(valid.size, -1)).all(1)
+        np.testing.assert_array_equal(known, valid.reshape(-1))
+    # By the statistics of these very observations; and advantages are those of one batch.
+    obs = histograms['normalized_obs'].reshape(valid.size, -1)
+    np.testing.assert_allclose(np.nanmean(obs, 0), 0, atol=1e-5)
+    np.testing.assert_allclose(np.nanstd(obs, 0), 1, atol=1e-3)
+    assert abs(np.nanmean(histograms['advantage'])) < 1e-5

@@ -8,7 +8,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from agents.scripts import curves, plot, scores
+from agents.scripts import plot
 from tests.scripts.test_scores import make_run
 
 EVALUATIONS = [(100, 1.0, 5.0), (200, 2.0, 8.0), (300, 3.0, 9.0)]
@@ -39,41 +39,10 @@ def test_figures_and_tables_are_written(tmp_path, capsys):
     assert rows['Acrobot-v1']['low'] == ''
     printed = capsys.readouterr().out
     assert 'no evaluation yet: ' in printed and 'c-debug' in printed
-    assert '| debug env=CartPole-v1 | CartPole-v1 | 3 | 300 | 10.0 |' in printed
-    assert '| 1 (1 unfinished) |' in printed
-
-
-def test_the_lines_of_a_group_are_its_interquartile_mean(tmp_path):
-    histories = [
-        scores.read(make_run(tmp_path, str(seed), [(s, t, x * seed) for s, t, x in EVALUATIONS]))
-        for seed in (1, 2, 3)
-    ]
-    figure = curves.draw_groups(scores.group(histories), 'a title')
-    (line,) = figure.axes[0].get_lines()
-    assert line.get_xdata().tolist() == [100, 200, 300]
-    assert line.get_ydata().tolist() == [10, 16, 18]
-    (minutes,) = figure.axes[1].get_lines()
-    assert minutes.get_xdata().tolist() == [1 / 60, 2 / 60, 3 / 60]
-    assert len(figure.axes[0].collections) == 1  # The interval.
-
-
-@pytest.mark.parametrize(('count', 'lines'), [(1, 1), (2, 3)])
-def test_few_runs_are_lines_without_an_interval(tmp_path, count, lines):
-    histories = [scores.read(make_run(tmp_path, str(i), EVALUATIONS)) for i in range(count)]
-    figure = curves.draw_groups(scores.group(histories), 'a title')
-    assert len(figure.axes[0].get_lines()) == lines
-    assert not figure.axes[0].collections
-
-
-def test_the_curve_of_a_run_is_an_image_that_can_stand_in_a_page(tmp_path):
-    run = make_run(tmp_path, 'a', EVALUATIONS, train=[(50, 1.0), (150, 4.0)])
-    text = curves.draw_run(run.folder)
-    assert ET.fromstring(text).tag.endswith('svg')
-    assert text.startswith('<svg')
-
-
-def test_a_run_without_evaluation_has_a_curve_too(tmp_path):
-    assert curves.draw_run(make_run(tmp_path, 'a', []).folder).startswith('<svg')
+    assert '| debug env=CartPole-v1 | CartPole-v1 | 3 | 300 |' in printed
+    assert '| 10.00 | 9.00 … 11.00 | 10.00 ± 1.00 | 11.00 |' in printed
+    # One run alone has no deviation.
+    assert '| 1 (1 unfinished) | 100 | 5.00 |  | 5.00 | 5.00 |' in printed
 
 
 @pytest.mark.parametrize(
@@ -97,6 +66,14 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path, capsys):
     assert run_plot(tmp_path) == 2
     assert 'must be writable' in capsys.readouterr().err
     assert (tmp_path / 'out').read_text() == 'a file'
+
+
+def test_a_config_of_another_version_is_told(tmp_path, capsys):
+    path = make_run(tmp_path / 'runs', 'a', EVALUATIONS).folder / 'config.yaml'
+    path.write_text(path.read_text() + 'no_longer_known: 1\n')
+    assert run_plot(tmp_path) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert 'unknown field no_longer_known' in line and 'another version' in line
 
 
 def test_runs_without_any_evaluation_are_an_error(tmp_path, capsys):

@@ -27,9 +27,9 @@ def make_run(logdir, stamp, evaluations, final=True, train=(), **fields):
     return run
 
 
-def make_histories(tmp_path, *scored):
+def make_histories(tmp_path, *scored, **fields):
     return [
-        scores.read(make_run(tmp_path, f'r{i}', evaluations, final))
+        scores.read(make_run(tmp_path, f'r{i}', evaluations, final, **fields))
         for i, (evaluations, final) in enumerate(scored)
     ]
 
@@ -43,6 +43,13 @@ def test_the_interquartile_mean_leaves_out_a_quarter_on_each_side():
 def test_equal_scores_have_an_interval_of_no_width():
     summary = scores.summarize(np.full([5, 2], 7.0))
     assert [x.tolist() for x in summary] == [[7, 7]] * 3
+
+
+def test_the_interval_of_three_runs_is_that_of_all_their_draws():
+    # Three runs drawn from 0, 0, 3 have the mean 0, 1, 2, 3 with 8, 12, 6, 1 chances of 27. 0 is
+    # more than 2.5 %; up to 2 it is 26/27 = 96.3 %, less than 97.5 %, so the upper end is 3.
+    summary = scores.summarize(np.array([[0.0], [0.0], [3.0]]))
+    assert [x.tolist() for x in summary] == [[1], [0], [3]]
 
 
 def test_the_interval_holds_the_middle_and_is_the_same_every_time():
@@ -78,7 +85,7 @@ def test_a_run_is_read_with_the_last_evaluation_of_a_step(tmp_path):
     assert history.speed == 50
 
 
-def test_a_half_written_last_line_is_left_out_but_a_damaged_one_is_an_error(tmp_path):
+def test_a_half_written_last_line_is_left_out(tmp_path):
     run = make_run(tmp_path, 'a', [(10, 1.0, 5.0)], final=False)
     path = run.folder / 'metrics.jsonl'
     whole = path.read_text()
@@ -86,8 +93,33 @@ def test_a_half_written_last_line_is_left_out_but_a_damaged_one_is_an_error(tmp_
     history = scores.read(run)
     assert history.evaluation.step.tolist() == [10]
     assert not history.finished
-    path.write_text(whole + 'nonsense\n' + whole)
+
+
+@pytest.mark.parametrize(
+    'damaged',
+    [
+        b'nonsense',
+        b'',
+        b'\xff\xfe\x00',
+        b'[1, 2]',
+        b'{"step": 20, "phase": "eval"}',
+        b'{"step": "20", "phase": "eval", "score": 1.0, "seconds": 1.0}',
+        b'{"step": 20, "phase": "eval", "score": "much", "seconds": 1.0}',
+    ],
+)
+def test_a_damaged_line_before_the_last_is_named(tmp_path, damaged):
+    run = make_run(tmp_path, 'a', [(10, 1.0, 5.0)])
+    path = run.folder / 'metrics.jsonl'
+    path.write_bytes(path.read_bytes() + damaged + b'\n' + path.read_bytes())
     with pytest.raises(UserError, match=r'got line 2 of .*metrics\.jsonl'):
+        scores.read(run)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    run = make_run(tmp_path, 'a', [])
+    (run.folder / 'metrics.jsonl').unlink()
+    (run.folder / 'metrics.jsonl').mkdir()
+    with pytest.raises(UserError, match=r'must be readable: .*metrics\.jsonl'):
         scores.read(run)
 
 
@@ -110,6 +142,8 @@ def test_runs_are_found_below_a_folder_and_as_the_folder_itself(tmp_path):
     run = make_run(tmp_path / 'deep' / 'er', 'a', [])
     assert scores.find(str(tmp_path)) == [run]
     assert scores.find(str(run.folder)) == [run]
+    (tmp_path / 'config.yaml').write_text('of: another program')
+    assert scores.find(str(tmp_path)) == [run]
     with pytest.raises(UserError, match='config.yaml.*must be in .*nothing'):
         scores.find(str(tmp_path / 'nothing'))
 
@@ -125,15 +159,42 @@ def test_curves_end_where_a_run_that_goes_on_has_come_to(tmp_path):
     assert values.tolist() == [[0, 10], [4, 6]]
 
 
-def test_a_finished_run_counts_on_with_its_last_score(tmp_path):
-    histories = make_histories(
-        tmp_path,
-        ([(10, 1.0, 0.0), (20, 2.0, 10.0), (30, 3.0, 20.0)], True),
-        ([(10, 1.0, 4.0), (20, 2.0, 6.0)], True),
-    )
+ONE_SHORTER = (
+    ([(10, 1.0, 0.0), (20, 2.0, 10.0), (30, 3.0, 20.0)], True),
+    ([(10, 1.0, 4.0), (20, 2.0, 6.0)], True),
+)
+
+
+def test_a_run_that_stopped_at_a_score_counts_on_with_its_last_score(tmp_path):
+    histories = make_histories(tmp_path, *ONE_SHORTER, stop_at_score=6.0)
     points, values = scores.align(histories, 'step')
     assert points.tolist() == [10, 20, 30]
     assert values.tolist() == [[0, 10, 20], [4, 6, 6]]
+
+
+def test_a_run_of_fewer_steps_has_no_score_at_later_ones_but_at_later_times(tmp_path):
+    histories = make_histories(tmp_path, *ONE_SHORTER)
+    assert scores.align(histories, 'step')[0].tolist() == [10, 20]
+    points, values = scores.align(histories, 'seconds')
+    assert points.tolist() == [1, 2, 3]
+    assert values.tolist() == [[0, 10, 20], [4, 6, 6]]
+
+
+def test_runs_that_never_overlap_have_no_points_in_common(tmp_path):
+    histories = make_histories(
+        tmp_path, ([(10, 1.0, 5.0), (20, 2.0, 6.0)], False), ([(10, 50.0, 9.0)], False)
+    )
+    points, values = scores.align(histories, 'seconds')
+    assert points.shape == (0,) and values.shape == (2, 0)
+    assert scores.summarize(values).middle.shape == (0,)
+
+
+def test_many_points_become_an_even_grid(tmp_path):
+    # Scores rise by 1 a step, so that the grid from 1 to 399 has its points as scores.
+    rising = [(step, 1.0, float(step)) for step in range(1, 400)]
+    points, values = scores.align(make_histories(tmp_path, (rising, True)), 'step')
+    np.testing.assert_allclose(points, 1 + 2 * np.arange(200))
+    np.testing.assert_allclose(values, points[None])
 
 
 def test_wall_times_are_interpolated_to_common_points(tmp_path):
@@ -156,5 +217,7 @@ def test_the_table_has_the_last_scores(tmp_path):
     (row,) = scores.tabulate(scores.group(histories))
     assert row['group'] == 'debug' and row['task'] == 'CartPole-v1'
     assert (row['runs'], row['unfinished'], row['steps'], row['seconds']) == (2, 1, 20, 120)
-    assert (row['iqm'], row['mean'], row['std'], row['best']) == (5, 5, 1, 9)
+    assert (row['iqm'], row['mean'], row['best']) == (5, 5, 9)
+    # Of the sample 4, 6 it is √((1² + 1²) / (2 - 1)).
+    np.testing.assert_allclose(row['std'], np.sqrt(2))
     assert np.isnan(row['low']) and np.isnan(row['steps_per_second'])
