@@ -30,8 +30,10 @@ action = act(obs=obs)['action']
 in_every_format = pytest.mark.parametrize('kind', SNIPPETS)
 
 
-@pytest.fixture(scope='module', params=['CartPole-v1', 'Pendulum-v1'])
+@pytest.fixture(scope='module', params=['CartPole-v1', 'Pendulum-v1', 'InvertedPendulum-v5'])
 def folder(request, tmp_path_factory):
+    if request.param.startswith('Inverted'):
+        pytest.importorskip('mujoco')
     logdir = tmp_path_factory.mktemp('logdir')
     flags = ['--config=debug', f'--env={request.param}', '--timestamp=a', f'--logdir={logdir}']
     assert train.main(flags) == 0
@@ -46,7 +48,7 @@ def test_a_file_acts_like_the_policy_without_this_package(folder, tmp_path, caps
     assert [path.name for path in tmp_path.iterdir()] == [name]
     policy = agents.load(folder)
     obs = np.random.default_rng(0).normal(size=(1, *policy.observation_space.shape))
-    np.save(tmp_path / 'obs.npy', obs.astype(np.float32))
+    np.save(tmp_path / 'obs.npy', obs.astype(policy.observation_space.dtype))
     code = f"""
 import sys, numpy
 obs = numpy.load('obs.npy')

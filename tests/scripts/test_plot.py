@@ -1,4 +1,5 @@
 import csv
+import importlib.util
 import re
 import subprocess
 import sys
@@ -95,3 +96,20 @@ def test_the_command_does_not_import_tensorflow(tmp_path):
 def test_help_lists_the_flags(capsys):
     assert plot.main(['--help']) == 0
     assert '--logdir=FOLDER' in capsys.readouterr().out
+
+
+def test_real_runs_of_several_tasks_are_compared(tmp_path, capsys):
+    from agents.scripts import train
+
+    tasks = ['CartPole-v1', 'Pendulum-v1']
+    if importlib.util.find_spec('mujoco'):
+        tasks.append('InvertedPendulum-v5')
+    for task in tasks:
+        flags = ['--config=debug', f'--env={task}', '--steps=256', '--eval_every=128']
+        assert train.main([*flags, f'--logdir={tmp_path / "runs"}']) == 0
+    capsys.readouterr()
+    assert run_plot(tmp_path) == 0
+    printed = capsys.readouterr().out
+    for task in tasks:
+        assert f'| {task} | 1 |' in printed
+        assert (tmp_path / 'out' / f'{task}.png').stat().st_size > 5000
