@@ -56,6 +56,7 @@ class Camera:
         self._checkpoint = tf.train.Checkpoint(algorithm=algorithm)
         self._say = say
         self._process: subprocess.Popen | None = None
+        self._skipped = False
         shutil.rmtree(self._copy, ignore_errors=True)  # Left by a process that was killed.
 
     def film(self, step: int) -> None:
@@ -65,7 +66,12 @@ class Camera:
             step: Steps trained so far; part of the video's name.
         """
         if self._process and self._process.poll() is None:
-            self._say(f'No video of step {step:,}, as the last one is still being made.')
+            if not self._skipped:
+                self._say(
+                    f'No video of step {step:,}, as the last one is still being made. Others may '
+                    'be skipped as well, without a word.'
+                )
+            self._skipped = True
             return
         self.wait()
         self._copy.mkdir()
@@ -80,8 +86,8 @@ class Camera:
         """Wait for the video that is being made, and say so if there is none in the end."""
         if not self._process:
             return
-        process, self._process = self._process, None
-        code = process.wait()
+        code = self._process.wait()
+        self._process = None  # Not before: if a signal ends the wait, `close` ends the process.
         if code:
             text = (self._copy / 'log').read_text(encoding='utf-8', errors='replace')
             reason = (text.strip().splitlines() or ['no message'])[-1]

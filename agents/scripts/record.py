@@ -14,8 +14,11 @@ import gymnasium
 
 from agents.scripts import camera, environments, quiet, rendering, runs, saved_spaces, videos
 
-# Of the animated image: pixels across, and images per second.
-_WIDTH, _RATE = 240, 10
+# Of the animated image: pixels across, the first of them that makes a file small enough; images per
+# second; and seconds.
+_WIDTHS, _MOST_BYTES = (240, 160, 120, 80, 40), 2**20
+_RATE, _SECONDS = 10, 10
+_DESCRIPTION = f'The first {_SECONDS} seconds of an episode; videos/ in the run folder has more.'
 
 
 def main(folder: str, step: int) -> None:
@@ -46,8 +49,7 @@ def main(folder: str, step: int) -> None:
     batch_env = environments.make_host_batch(config, 1, film)
     with contextlib.closing(batch_env):
         env = tools.InGraphBatchEnv(batch_env)
-        # One frame more than steps: that before the first one.
-        most = min(config.max_eval_steps or camera.MAX_FRAMES, camera.MAX_FRAMES) - 1
+        most = min(config.max_eval_steps or camera.MAX_FRAMES, camera.MAX_FRAMES)
         tools.evaluate(env, algorithm, most)([seed])
         batch_env.call('end')
     animation = animate(copy / f'{seed}.mp4')
@@ -59,11 +61,12 @@ def main(folder: str, step: int) -> None:
 
 def _film(env: gymnasium.Env, folder: pathlib.Path, seed: int) -> gymnasium.Env:
     rendering.fast(env)
-    return videos.Recorder(env, folder, [seed])
+    # The evaluation's limit is not enough, since wrappers may repeat steps.
+    return videos.Recorder(env, folder, [seed], camera.MAX_FRAMES)
 
 
 def animate(video: pathlib.Path) -> bytes:
-    """Make a small animated GIF of a video.
+    """Make a small animated GIF of the beginning of a video.
 
     Args:
         video: The video.
@@ -71,13 +74,17 @@ def animate(video: pathlib.Path) -> bytes:
     import imageio_ffmpeg
 
     output = video.with_suffix('.gif')
-    # A palette for each of the changes between images keeps the colours.
-    filters = (
-        f'fps={_RATE},scale={_WIDTH}:-1:flags=lanczos,split[a][b];'
-        '[a]palettegen=max_colors=64:stats_mode=diff[p];[b][p]paletteuse=dither=none'
-    )
     command = [imageio_ffmpeg.get_ffmpeg_exe(), '-v', 'error', '-y', '-i', str(video)]
-    subprocess.run([*command, '-vf', filters, str(output)], check=True)
+    for width in _WIDTHS:
+        # Rounded up, an episode of one step has an image as well. A palette for each of the changes
+        # between images keeps the colours.
+        filters = (
+            f'fps={_RATE}:round=up,scale={width}:-1:flags=lanczos,split[a][b];'
+            '[a]palettegen=max_colors=64:stats_mode=diff[p];[b][p]paletteuse=dither=none'
+        )
+        subprocess.run([*command, '-t', str(_SECONDS), '-vf', filters, str(output)], check=True)
+        if output.stat().st_size <= _MOST_BYTES:
+            break
     return output.read_bytes()
 
 
@@ -100,7 +107,7 @@ def write_animation(folder: pathlib.Path, step: int, animation: bytes) -> None:
             'episode',
             tf.constant([str(width).encode(), str(height).encode(), animation]),
             step=step,
-            metadata=metadata.create_summary_metadata(display_name=None, description='An episode.'),
+            metadata=metadata.create_summary_metadata(display_name=None, description=_DESCRIPTION),
         )
     writer.close()
 

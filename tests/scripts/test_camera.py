@@ -1,5 +1,7 @@
 import io
+import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -10,12 +12,12 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from agents.scripts import camera, configs, train
+from agents.scripts import camera, configs, record, runs, train, videos
 from agents.scripts.mistakes import UserError
 
 TASK = """
 import gymnasium
-from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
 class Blind(CartPoleEnv):
     metadata = {'render_modes': ['human'], 'render_fps': 30}
 gymnasium.register('Blind-v0', entry_point=Blind)
@@ -26,6 +28,10 @@ class Fragile(CartPoleEnv):
         self.frames = getattr(self, 'frames', 0) + 1
         return super().render()
 gymnasium.register('Fragile-v0', entry_point=Fragile, max_episode_steps=50)
+class Noise(PendulumEnv):
+    def render(self):
+        return self.np_random.integers(0, 256, (60, 120, 3), 'uint8')
+gymnasium.register('Noise-v0', entry_point=Noise, max_episode_steps=4000)
 """
 
 
@@ -35,7 +41,7 @@ def run(capsys, *flags):
 
 
 def folder(printed):
-    return re.search(r'Run folder: +(.*)', printed.out)[1]
+    return pathlib.Path(re.search(r'Run folder: +(.*)', printed.out)[1])
 
 
 @pytest.fixture(scope='module')
@@ -102,3 +108,69 @@ def test_a_missing_encoder_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, 'imageio_ffmpeg', None)
     with pytest.raises(UserError, match='imageio-ffmpeg'):
         camera.check(configs.debug())
+
+
+def test_long_episodes_of_noise_are_cut_whatever_a_wrapper_repeats(tmp_path, tasks, capsys):
+    flags = ('--env=odd_tasks:Noise-v0', '--wrappers=[ActionRepeat: {amount: 4}]')
+    code, printed = run(capsys, f'--logdir={tmp_path}', *flags, '--max_eval_steps=500')
+    assert code == 0
+    # 500 actions are 2000 steps of the task.
+    (video, *_) = (folder(printed) / 'videos').iterdir()
+    assert imageio_ffmpeg.count_frames_and_secs(str(video))[0] == camera.MAX_FRAMES == 1000
+    events = EventAccumulator(str(folder(printed) / 'video'), size_guidance={'tensors': 0}).Reload()
+    width, height, data = tf.make_ndarray(events.Tensors('episode')[0].tensor_proto)
+    assert len(data) <= 2**20
+    assert PIL.Image.open(io.BytesIO(data)).size == (int(width), int(height))
+    assert int(width) < 240 and int(width) == 2 * int(height)
+
+
+@pytest.fixture
+def stuck(tmp_path, monkeypatch):
+    """A camera whose process never ends by itself, and what it says."""
+    program = tmp_path / 'stuck'
+    program.write_text('#!/bin/sh\nexec sleep 600\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, 'executable', str(program))
+    said = []
+    stored = runs.create(str(tmp_path / 'log'), 'debug', configs.debug())
+    filming = camera.Camera(stored, tf.Module(), said.append)
+    yield filming, said, stored.folder
+    filming.close()
+
+
+def test_videos_that_are_skipped_are_told_once(stuck):
+    filming, said, _ = stuck
+    for step in (100, 200, 300):
+        filming.film(step)
+    assert len(said) == 1 and '200' in said[0]
+
+
+def test_a_signal_during_the_wait_for_the_last_video_ends_its_process(stuck, monkeypatch):
+    filming, _, run_folder = stuck
+    filming.film(100)
+    processes, wait = [], subprocess.Popen.wait
+
+    def interrupted(process, *args, **kwargs):
+        processes.append(process)
+        if len(processes) == 1:
+            raise KeyboardInterrupt
+        return wait(process, *args, **kwargs)
+
+    monkeypatch.setattr(subprocess.Popen, 'wait', interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        filming.wait()
+    filming.close()
+    code = processes[0].poll()
+    processes[0].kill()  # Does nothing unless it was left over.
+    assert code == -signal.SIGTERM
+    assert not (run_folder / '.video').exists()
+
+
+@pytest.mark.parametrize('length', [1, 2, 3])
+def test_the_shortest_episodes_have_an_animated_image_as_well(tmp_path, length):
+    film = videos.Film(tmp_path / 'short', rate=50)
+    for shade in range(length):
+        film.add(np.full((64, 96, 3), shade, np.uint8))
+    film.close()
+    image = PIL.Image.open(io.BytesIO(record.animate(tmp_path / 'short.mp4')))
+    assert image.format == 'GIF' and image.size == (240, 160)
