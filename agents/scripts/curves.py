@@ -15,6 +15,8 @@ from agents.scripts import runs, scores
 # By Okabe and Ito, told apart by colour-blind people too; yellow is left out, as it is too light.
 COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000')
 
+_LEGEND: dict[str, Any] = {'loc': 'outside lower center', 'frameon': False, 'fontsize': 9}
+
 # Seconds in a unit of time.
 _UNITS = ((3600, 'hours'), (60, 'minutes'), (1, 'seconds'))
 
@@ -64,7 +66,8 @@ def draw_groups(groups: Sequence[scores.Group], title: str) -> Figure:
     Returns:
         The figure.
     """
-    figure = Figure(figsize=(10, 4), layout=ConstrainedLayoutEngine(wspace=0.06))
+    height = 4 + 0.2 * len(groups)
+    figure = Figure(figsize=(10, height), layout=ConstrainedLayoutEngine(wspace=0.06))
     axes = figure.subplots(1, 2, sharey=True)
     longest = max(h.evaluation.seconds[-1] for group in groups for h in group.histories)
     unit, word = next((unit, word) for unit, word in _UNITS if longest >= 2 * unit or unit == 1)
@@ -77,7 +80,10 @@ def draw_groups(groups: Sequence[scores.Group], title: str) -> Figure:
     _label(axes[0], 'steps')
     _label(axes[1], f'wall time / {word}')
     axes[1].set_ylabel('')
-    legend = axes[0].legend(frameon=False, fontsize=9)
+    # Below: names are long, and beside the curves they would lie on some.
+    legend = figure.legend(handles=axes[0].get_legend_handles_labels()[0], **_LEGEND)
+    if any(len(group.histories) >= scores.LEAST_FOR_INTERVAL for group in groups):
+        legend.set_title('interquartile mean and its 95 % interval')
     # Names and values are the user's: a dollar sign in them begins no formula.
     for text in (figure.suptitle(title), *legend.get_texts()):
         text.set_parse_math(False)

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def read_groups(logdir: str) -> list[scores.Group]:
-    """Read the runs below a folder, and say which ones have no evaluation yet.
+    """Read the runs below a folder, and say which ones are left out.
 
     Raises:
         UserError: There is no run with an evaluation, or a file is damaged.
@@ -75,7 +75,10 @@ def read_groups(logdir: str) -> list[scores.Group]:
     evaluated = [history for history in histories if len(history.evaluation.step)]
     if not evaluated:
         raise UserError(f'A run must have an evaluation, but none below {logdir} has one yet.')
-    return scores.group(evaluated)
+    repeats = scores.find_repeats(evaluated)
+    for run in sorted(repeats, key=lambda run: run.folder):
+        print(f'Left out, as another run with its config has its seed: {run.folder}')
+    return scores.group([history for history in evaluated if history.run not in repeats])
 
 
 def write(groups: Sequence[scores.Group], outdir: pathlib.Path) -> None:

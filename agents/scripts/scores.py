@@ -133,20 +133,32 @@ def read(run: runs.Run) -> History:
     )
 
 
+def find_repeats(histories: Sequence[History]) -> set[runs.Run]:
+    """Find runs that repeat a seed of their group, besides the one that got furthest.
+
+    They say nothing new: with them an interval would be too narrow, up to no width at all.
+
+    Args:
+        histories: Runs with at least one evaluation.
+    """
+    furthest: dict[Any, History] = {}
+    for history in histories:
+        key = (_experiment(history), history.config.seed)
+        other = furthest.setdefault(key, history)
+        if history.evaluation.step[-1] > other.evaluation.step[-1]:
+            furthest[key] = history
+    return {history.run for history in histories} - {x.run for x in furthest.values()}
+
+
 def group(histories: Sequence[History]) -> list[Group]:
     """Group runs whose configs differ in nothing that matters, in order of their names."""
     groups = collections.defaultdict(list)
     for history in histories:
-        different = {
-            name: flags.to_text(value)
-            for name, value in vars(history.config).items()
-            if name not in _SAME
-        }
-        groups[history.run.name, tuple(different.items())].append(history)
+        groups[_experiment(history)].append(history)
     result = []
     for (name, items), members in groups.items():
         others = [dict(key[1]) for key in groups if key[0] == name]
-        own = [f'{k}={v}' for k, v in items if any(other[k] != v for other in others)]
+        own = [f'{k}={v}' for k, v in items if any(other.get(k) != v for other in others)]
         result.append(Group(' '.join([name, *own]), members))
     return sorted(result, key=lambda group: (group.env, group.label))
 
@@ -237,6 +249,15 @@ def tabulate(groups: Sequence[Group]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _experiment(history: History) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return the name and the fields, as text, that the runs of a group share."""
+    config = history.config
+    # Steps say only how long, unless the learning rate falls over all of them.
+    same = _SAME - {'steps'} if config.decay_learning_rate else _SAME
+    values = ((name, value) for name, value in vars(config).items() if name not in same)
+    return history.run.name, tuple((name, flags.to_text(value)) for name, value in values)
 
 
 def _keeps(history: History, axis: str) -> bool:

@@ -101,13 +101,33 @@ def test_the_legend_tells_groups_apart_and_counts_their_runs(tmp_path):
         scores.read(make_run(tmp_path, f'{i}', EVALUATIONS, final=i < 2, discount=discount))
         for i, discount in enumerate((0.9, 0.9, 0.8))
     ]
-    axis = curves.draw_groups(scores.group(histories), 'a title').axes[0]
-    assert [text.get_text() for text in axis.get_legend().get_texts()] == [
+    (legend,) = curves.draw_groups(scores.group(histories), 'a title').legends
+    assert [text.get_text() for text in legend.get_texts()] == [
         'debug discount=0.8, 1 run, 1 unfinished',
         'debug discount=0.9, 2 runs',
     ]
-    colors = [to_hex(line.get_color()).upper() for line in axis.get_legend().get_lines()]
+    colors = [to_hex(line.get_color()).upper() for line in legend.get_lines()]
     assert colors == ['#0072B2', '#D55E00']
+
+
+def test_the_legend_says_what_a_band_is_where_there_is_one(tmp_path):
+    (without,) = draw(tmp_path / 'two', *[EVALUATIONS] * 2).legends
+    (with_band,) = draw(tmp_path / 'three', *[EVALUATIONS] * 3).legends
+    assert without.get_title().get_text() == ''
+    assert with_band.get_title().get_text() == 'interquartile mean and its 95 % interval'
+
+
+def test_the_legend_of_many_groups_lies_on_no_curve(tmp_path):
+    histories = [
+        scores.read(make_run(tmp_path, f'{i}', EVALUATIONS, discount=0.9 + i / 100))
+        for i in range(8)
+    ]
+    figure = curves.draw_groups(scores.group(histories), 'a title')
+    figure.draw_without_rendering()
+    box = figure.legends[0].get_window_extent()
+    assert all(box.y1 <= axis.get_tightbbox().y0 for axis in figure.axes)
+    # Nor does it leave them little room.
+    assert all(axis.get_window_extent().height > 0.5 * figure.bbox.height for axis in figure.axes)
 
 
 def test_a_dollar_sign_of_the_user_begins_no_formula(tmp_path):

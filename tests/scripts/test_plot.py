@@ -93,6 +93,15 @@ def test_the_command_does_not_import_tensorflow(tmp_path):
     subprocess.run([sys.executable, '-c', code], check=True)
 
 
+def test_repeats_of_a_seed_make_no_interval_and_are_named(tmp_path, capsys):
+    made = [make_run(tmp_path / 'runs', stamp, EVALUATIONS) for stamp in 'abc']
+    assert run_plot(tmp_path) == 0
+    printed = capsys.readouterr().out
+    for run in made[1:]:
+        assert f'has its seed: {run.folder}\n' in printed
+    assert '| debug | CartPole-v1 | 1 | 300 | 9.00 |  | 9.00 | 9.00 |' in printed
+
+
 def test_help_lists_the_flags(capsys):
     assert plot.main(['--help']) == 0
     assert '--logdir=FOLDER' in capsys.readouterr().out

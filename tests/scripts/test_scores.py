@@ -138,6 +138,42 @@ def test_runs_that_differ_by_seed_only_are_a_group(tmp_path):
     }
 
 
+def test_steps_tell_runs_apart_where_the_learning_rate_falls_over_them(tmp_path):
+    def labels(folder, decay):
+        made = [
+            make_run(folder, f'{i}', [(10, 1.0, 5.0)], steps=n, decay_learning_rate=decay)
+            for i, n in enumerate((512, 1024))
+        ]
+        return [group.label for group in scores.group([scores.read(run) for run in made])]
+
+    assert labels(tmp_path / 'constant', False) == ['debug']
+    assert labels(tmp_path / 'falling', True) == ['debug steps=1024', 'debug steps=512']
+
+
+def test_decaying_runs_are_told_apart_from_others_of_their_name(tmp_path):
+    made = [
+        make_run(tmp_path, f'{decay}', [(10, 1.0, 5.0)], steps=512, decay_learning_rate=decay)
+        for decay in (False, True)
+    ]
+    assert [group.label for group in scores.group([scores.read(run) for run in made])] == [
+        'debug decay_learning_rate=false',
+        'debug decay_learning_rate=true steps=512',
+    ]
+
+
+def test_of_runs_with_one_seed_the_one_that_got_furthest_is_no_repeat(tmp_path):
+    one, two = [(10, 1.0, 5.0)], [(10, 1.0, 5.0), (20, 2.0, 6.0)]
+    made = [
+        make_run(tmp_path, 'a', one, seed=0),
+        make_run(tmp_path, 'b', two, seed=0),
+        make_run(tmp_path, 'c', two, seed=0),
+        make_run(tmp_path, 'd', one, seed=1),
+        make_run(tmp_path, 'e', one, seed=0, learning_rate=0.5),
+    ]
+    # b and c got equally far: the first by name stays.
+    assert scores.find_repeats([scores.read(run) for run in made]) == {made[0], made[2]}
+
+
 def test_runs_are_found_below_a_folder_and_as_the_folder_itself(tmp_path):
     run = make_run(tmp_path / 'deep' / 'er', 'a', [])
     assert scores.find(str(tmp_path)) == [run]
