@@ -76,18 +76,32 @@ def restore(checkpoint: tf.train.Checkpoint, paths: Sequence[pathlib.Path]) -> p
         The one that was restored.
 
     Raises:
-        UserError: All are damaged.
+        UserError: All are damaged, or one is whole but of another algorithm.
     """
     for path in paths:
         damage = find_damage(path)
         if damage is None:
-            checkpoint.read(str(path)).assert_existing_objects_matched().expect_partial()
+            _read(checkpoint, path)
             return path
         print(f'The checkpoint {path} is damaged and left out: {damage}')
     raise UserError(
         f'A checkpoint must be whole, but {"all are" if len(paths) > 1 else "it is"} damaged in '
         f'{paths[0].parent}. Name another one that is there, or begin a new run.'
     )
+
+
+def write_list(run: Run, best: bool = False) -> None:
+    """Write TensorFlow's own list of the checkpoints from the files that are there.
+
+    TensorFlow stops at an empty list, and never deletes what a torn one does not name.
+    """
+    place = folder(run, best)
+    if found := _list(place)[::-1]:
+        paths = [str(path) for path in found]
+        times = [path.with_suffix('.index').stat().st_mtime for path in found]
+        tf.compat.v1.train.update_checkpoint_state(
+            str(place), paths[-1], paths, all_model_checkpoint_timestamps=times
+        )
 
 
 def find_damage(path: pathlib.Path) -> str | None:
@@ -105,8 +119,22 @@ def find_damage(path: pathlib.Path) -> str | None:
     return None
 
 
+def _read(checkpoint: tf.train.Checkpoint, path: pathlib.Path) -> None:
+    try:
+        checkpoint.read(str(path)).assert_existing_objects_matched().expect_partial()
+    except (AssertionError, ValueError) as error:  # Variables are missing, or of another shape.
+        problem = str(error).partition('\n')[0]
+        raise UserError(
+            f'A checkpoint must fit the config of its run, but {path} does not: {problem} '
+            'Was config.yaml changed?'
+        ) from None
+
+
 def _list(place: pathlib.Path) -> list[pathlib.Path]:
-    """List the checkpoints of a folder, newest first, without asking files that may be damaged."""
+    """List the checkpoints of a folder, newest first, without asking files that may be damaged.
+
+    The index is written last: a checkpoint without it was never finished.
+    """
     names = [path.stem for path in place.glob('step-*.index')]
     found = [place / name for name in names if re.fullmatch(r'step-\d+', name)]
     return sorted(found, key=step, reverse=True)

@@ -4,39 +4,74 @@
 
 The formats are savedmodel, onnx (policy.onnx) and tflite (policy.tflite). The input is `obs`, a
 batch of observations, and the output `action`; a policy with memory also takes `first` and
-`carry_0`, … and returns `next_carry_0`, … . What was written is run on observations of the task and
-must act like the policy itself.
+`carry_0`, … and returns `next_carry_0`, … . What was written is run by the format's own library on
+observations of the task, and kept only if it acts like the policy itself.
 """
 
+import contextlib
 import dataclasses
 import importlib.util
 import pathlib
-import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import gymnasium
 import numpy as np
 
 from agents.algorithms.hyperparameters import field
-from agents.scripts import environments, flags, quiet, runs
+from agents.scripts import environments, flags, quiet, runs, signals
 from agents.scripts.configs import Config
 from agents.scripts.mistakes import UserError
 
 if TYPE_CHECKING:
     from agents.scripts.exporting import Exported
+    from agents.scripts.policies import Policy
 
-# For each format: the file, and what must be installed beside this package, by extra.
+
+class Format(NamedTuple):
+    """A way to write a policy.
+
+    Attributes:
+        file: Name of the file or folder.
+        modules: What must be installed beside this package, by the extra of the format's name.
+        snippet: Python that runs the file, where it is at `path` and takes `inputs`.
+    """
+
+    file: str
+    modules: tuple[str, ...]
+    snippet: str
+
+
 FORMATS = {
-    'savedmodel': ('savedmodel', ()),
-    'onnx': ('policy.onnx', ('tf2onnx', 'onnxruntime')),
-    'tflite': ('policy.tflite', ('ai_edge_litert',)),
+    'savedmodel': Format(
+        'savedmodel',
+        (),
+        'import tensorflow as tf\n'
+        "act = tf.saved_model.load({path!r}).signatures['serving_default']\n"
+        "action = act({inputs})['action'].numpy()",
+    ),
+    'onnx': Format(
+        'policy.onnx',
+        ('tf2onnx', 'onnxruntime'),
+        'import onnxruntime\n'
+        'session = onnxruntime.InferenceSession({path!r})\n'
+        "action = session.run(['action'], dict({inputs}))[0]",
+    ),
+    'tflite': Format(
+        'policy.tflite',
+        ('ai_edge_litert',),
+        'from ai_edge_litert.interpreter import Interpreter\n'
+        'act = Interpreter({path!r}).get_signature_runner()\n'
+        "action = act({inputs})['action']",
+    ),
 }
 # How much an exported action may differ: far more than rounding, far less than matters.
 TOLERANCE = 1e-4
-# Observations to compare on.
-_STEPS = 200
+# Observations to compare on, where the policy acts and where actions are random.
+_STEPS, _RANDOM_STEPS = 300, 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +90,8 @@ class Arguments:
                 raise UserError(f'--{name} must be given. --help shows all flags.')
         if self.format not in FORMATS:
             raise UserError(f'The format must be {" or ".join(FORMATS)}, got {self.format!r}.')
-        missing = [x for x in FORMATS[self.format][1] if importlib.util.find_spec(x) is None]
+        modules = FORMATS[self.format].modules
+        missing = [name for name in modules if importlib.util.find_spec(name) is None]
         if missing:
             raise UserError(
                 f'The format {self.format} needs {" and ".join(missing)}. '
@@ -70,109 +106,172 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Flags; by default those of the process.
 
     Returns:
-        Exit code: 0, or 2 for a mistake of the user.
+        Exit code: 0, 2 for a mistake of the user, or 128 plus the number of a signal.
     """
-    try:
-        given = flags.parse(sys.argv[1:] if argv is None else argv, Arguments)
-        if given.pop('help', False):
-            print(flags.describe(__doc__, Arguments(logdir='X', outdir='X', format='savedmodel')))
+    with signals.handled():
+        try:
+            given = flags.parse(sys.argv[1:] if argv is None else argv, Arguments)
+            if given.pop('help', False):
+                example = Arguments(logdir='X', outdir='X', format='savedmodel')
+                print(flags.describe(__doc__, example))
+                return 0
+            print(export(Arguments(**given)))
             return 0
-        path, difference = export(Arguments(**given))
-    except UserError as error:
-        print(f'export: error: {error}', file=sys.stderr)
-        return 2
-    print(f'{path}: {_size(path):,} bytes; largest difference of an action {difference:.1e}.')
-    return 0
+        except UserError as error:
+            print(f'export: error: {error}', file=sys.stderr)
+            return 2
+        except KeyboardInterrupt as stop:
+            print('Stopped; no file was left half written.', file=sys.stderr)
+            return 128 + getattr(stop, 'signum', signal.SIGINT)
 
 
-def export(arguments: Arguments) -> tuple[pathlib.Path, float]:
+def export(arguments: Arguments) -> str:
     """Write a file, run it, and keep it if it acts like the policy.
 
     Args:
         arguments: Flags.
 
     Returns:
-        The file, and the largest difference of an action.
+        What was written, how well it acts, and how to run it.
 
     Raises:
-        UserError: Something that is needed is not there, or the file acts differently.
+        UserError: Something that is needed is not there, the format cannot hold the policy, or the
+            file acts differently.
     """
     run = runs.open_folder(arguments.logdir)
     config = runs.load_config(run)
     environments.check(config)
     quiet.import_tensorflow(config)
-    from agents.scripts import exporting, policies
+    from agents.scripts import policies
 
     policy = policies.load(run.folder, arguments.checkpoint)
-    obs = record(config, policy)
+    episodes = record(config, policy)
     outdir = pathlib.Path(arguments.outdir).expanduser().absolute()
-    target = outdir / FORMATS[arguments.format][0]
+    target = outdir / FORMATS[arguments.format].file
     try:
         outdir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix='.export-', dir=outdir) as folder:
             path = pathlib.Path(folder) / target.name
-            with quiet.output():
-                copy = policies.load(run.folder, arguments.checkpoint)
-                exported = exporting.write(copy, arguments.format, path)
-            difference = compare(policy, exported, obs)
-            if target.is_dir():
-                shutil.rmtree(target)
-            path.replace(target)
+            exported = _write(policy, arguments.format, path)
+            result = compare(policy, exported, *episodes)
+            with signals.deferred():
+                if target.exists():
+                    target.replace(pathlib.Path(folder) / 'former')  # Goes with the folder.
+                path.replace(target)
     except OSError as error:
         raise UserError(f'The outdir must be a folder that can be written: {error}.') from None
-    return target, difference
+    inputs = ', '.join(f'{name}={name}' for name in exported.inputs)
+    snippet = FORMATS[arguments.format].snippet.format(path=str(target), inputs=inputs)
+    return (
+        f'{target}: {_size(target):,} bytes. {result}\n'
+        f'Inputs: {_describe(exported.inputs)}. Outputs: {_describe(exported.outputs)}.\n\n'
+        f'{snippet}'
+    )
 
 
-def record(config: Config, policy: Callable[[Any], Any]) -> list[np.ndarray]:
-    """Collect observations of the task, half of them with random actions.
+def record(config: Config, policy: 'Policy') -> tuple[np.ndarray, np.ndarray]:
+    """Collect observations of the task, first where the policy acts, then with random actions.
 
     Args:
         config: Says which task.
-        policy: Acts in the other half.
+        policy: What acts.
+
+    Returns:
+        Observations, [T, ...], and whether an episode begins with each, bool [T].
     """
-    config = dataclasses.replace(config, engine='process', num_workers=0)
     env = environments.make_env(config.env, config.env_kwargs, config.wrappers)
-    env.action_space.seed(0)
-    obs, _ = env.reset(seed=0)
     collected = []
-    for step in range(_STEPS):
-        collected.append(np.array(obs))
-        action = policy(obs) if step < _STEPS // 2 else env.action_space.sample()
-        obs, _, terminated, truncated, _ = env.step(action)
-        if terminated or truncated:
-            obs, _ = env.reset()
-    env.close()
-    return collected
+    with contextlib.closing(env):
+        env.action_space.seed(0)
+        (obs, _), first = env.reset(seed=0), True
+        for step in range(_STEPS + _RANDOM_STEPS):
+            collected.append((np.array(obs), first))
+            action = policy(obs, first) if step < _STEPS else env.action_space.sample()
+            obs, _, terminated, truncated, _ = env.step(action)
+            first = terminated or truncated
+            if first:
+                obs, _ = env.reset()
+    observations, firsts = zip(*collected, strict=True)
+    # As the space says, which an environment need not keep to, but a file does.
+    return np.stack(observations).astype(policy.observation_space.dtype), np.array(firsts)
 
 
-def compare(policy: Any, exported: 'Exported', obs: Sequence[np.ndarray]) -> float:
-    """Play both through the same observations, as one episode.
+def compare(policy: 'Policy', exported: 'Exported', obs: np.ndarray, first: np.ndarray) -> str:
+    """Play both through the same observations, one at a time, and then all as one batch.
+
+    Discrete actions must be equal, all of them: two logits hardly ever lie within rounding of each
+    other, and an algorithm need not have any logits that would tell.
 
     Args:
         policy: What it must act like.
         exported: What was written.
-        obs: Observations.
+        obs: Observations, [T, ...].
+        first: Whether an episode begins with each, bool [T].
 
     Returns:
-        Largest difference of an action.
+        The largest difference of an action, or how many are equal, as a sentence.
 
     Raises:
-        UserError: It is too large.
+        UserError: The difference is too large.
     """
-    policy.reset()
-    largest = 0.0
-    for index, row in enumerate(obs):
-        wanted = np.asarray(policy(row), np.float64)
-        action = exported(row[None], np.array([index == 0]))[0]
-        difference = float(np.abs(action - wanted).max())
-        if not difference <= TOLERANCE:  # Also if it is no number.
-            raise UserError(
-                f'What was written must act like the policy, but action {index} differs by '
-                f'{difference:.3g}, more than {TOLERANCE:g}. Nothing was kept; choose another '
-                'format.'
-            )
-        largest = max(largest, difference)
-    return largest
+    pairs = []
+    for size in (1, len(obs)):
+        policy.reset()
+        exported.reset(size)
+        for start in range(0, len(obs), size):
+            rows = obs[start : start + size], first[start : start + size]
+            pairs.append((policy(*rows), exported(*rows)))
+    wanted, actions = (np.concatenate(x).astype(np.float64) for x in zip(*pairs, strict=True))
+    difference = np.abs(actions - wanted)
+    good = difference <= TOLERANCE * _unit(policy.action_space, wanted)  # Not if it is no number.
+    wrong = np.flatnonzero(~good.reshape(len(good), -1).all(1))
+    if len(wrong):
+        raise UserError(
+            f'What was written must act like the policy, but {len(wrong)} of {len(good)} actions '
+            f'differ, action {wrong[0] % len(obs)} by {difference[wrong[0]].max():.3g}. Nothing '
+            'was kept; choose another format.'
+        )
+    if isinstance(policy.action_space, gymnasium.spaces.Discrete):
+        return f'All {len(good)} actions are equal.'
+    return f'Largest difference in {len(good)} actions: {difference.max():.1e}.'
+
+
+def _write(policy: 'Policy', kind: str, path: pathlib.Path) -> 'Exported':
+    """Write a policy, and tell in one line what a converter wrote many about."""
+    from agents.scripts import exporting
+
+    with quiet.output():
+        if kind == 'savedmodel':  # TensorFlow's own format has every operation.
+            return exporting.write(policy, kind, path)
+        try:
+            return exporting.write(policy, kind, path)
+        except OSError:
+            raise
+        except Exception as error:  # Each converter has its own types.
+            # A converter may put the place in its own code in front.
+            lines = str(error).splitlines() or ['']
+            problem = f'{type(error).__name__}: {lines[0].rpartition("error: ")[2]}'
+    double = ' It has no float64, which actions that are float64 or integers need.'
+    raise UserError(
+        f'The policy must consist of operations that {kind} has: {problem}.'
+        f'{double if kind == "tflite" else ""} Choose --format=savedmodel, which has all of them.'
+    )
+
+
+def _unit(space: gymnasium.Space, action: np.ndarray) -> np.ndarray | float:
+    """What rounding is relative to: 1, or half a range that actions are scaled to, or an action."""
+    if not isinstance(space, gymnasium.spaces.Box):
+        return 1.0
+    low, high = np.float64(space.low), np.float64(space.high)
+    half = np.where(np.isfinite(low) & np.isfinite(high), high / 2 - low / 2, 1.0)
+    return np.maximum(np.maximum(half, np.abs(action)), 1.0)
+
+
+def _describe(tensors: Mapping[str, Any]) -> str:
+    return ', '.join(
+        f'{name} {x.dtype.name} [{", ".join(map(str, ["rows", *x.shape[1:]]))}]'
+        for name, x in tensors.items()
+    )
 
 
 def _size(path: pathlib.Path) -> int:

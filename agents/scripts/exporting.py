@@ -12,26 +12,41 @@ from agents.parts.normalize import StreamingNormalize
 from agents.scripts.policies import Policy
 from agents.tools import spaces
 
+Run = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
+
 
 class Exported:
-    """What was written, run by its own library, with its memory kept between calls."""
+    """What was written, run by its own library, with its memory kept between calls.
 
-    def __init__(self, run: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]], carry: Any):
+    Attributes:
+        inputs: Specifications of what it takes, by name.
+        outputs: Specifications of what it returns, by name.
+    """
+
+    def __init__(self, run: Run, inputs: dict, outputs: dict, initial: Callable[[int], Any]):
         """Take over a function.
 
         Args:
             run: Function of inputs by name that returns outputs by name.
-            carry: Memory to begin with, leaves [1, ...].
+            inputs: Specifications by name.
+            outputs: Specifications by name.
+            initial: Function of a number of rows that makes memory to begin with.
         """
+        self.inputs, self.outputs = inputs, outputs
         self._run = run
-        self._carry = [np.asarray(leaf) for leaf in carry]
+        self._initial = initial
+        self.reset(1)
+
+    def reset(self, rows: int) -> None:
+        """Begin new episodes, as many as there are rows."""
+        self._carry = [np.asarray(leaf) for leaf in tf.nest.flatten(self._initial(rows))]
 
     def __call__(self, obs: np.ndarray, first: np.ndarray) -> np.ndarray:
-        """Choose an action.
+        """Choose actions.
 
         Args:
-            obs: Observation, [1, ...].
-            first: Whether the episode begins with it, bool [1].
+            obs: Observations, [B, ...].
+            first: Whether an episode begins with each, bool [B].
         """
         inputs = {'obs': obs}
         if self._carry:
@@ -46,30 +61,40 @@ def write(policy: Policy, kind: str, path: pathlib.Path) -> Exported:
     """Write a policy.
 
     Args:
-        policy: What to write; not to be used any more.
+        policy: What to write. It has been traced, so it acts as before; do not train it further.
         kind: 'savedmodel', 'onnx' or 'tflite'.
         path: Where to.
 
     Returns:
         What was written, loaded again.
     """
-    function, module = _make_module(policy)
-    carry = tf.nest.flatten(policy.algorithm.initial(1))
+    if kind == 'tflite':
+        # TFLite's own operations know no float64.
+        for part in policy.algorithm.submodules:
+            if isinstance(part, StreamingNormalize):
+                part.freeze()
+    signature = _signature(policy)
+    function, module = _make_module(policy, signature)
     writers = {'savedmodel': _write_savedmodel, 'onnx': _write_onnx, 'tflite': _write_tflite}
-    return Exported(writers[kind](function, module, path), carry)
+    run = writers[kind](function, module, path)
+    return Exported(run, signature, function.structured_outputs, policy.algorithm.initial)
 
 
-def _make_module(policy: Policy) -> tuple[Any, tf.Module]:
-    """Make a function of named tensors; the module holds its variables."""
-    carry = policy.algorithm.initial(1)
+def _signature(policy: Policy) -> dict[str, tf.TensorSpec]:
+    """Name what goes in; `first` matters only where there is something to clear."""
     zero = spaces.zeros(policy.observation_space)
     signature = {'obs': tf.TensorSpec([None, *zero.shape], zero.dtype, 'obs')}
-    leaves = tf.nest.flatten(carry)
-    if leaves:
+    for index, leaf in enumerate(tf.nest.flatten(policy.algorithm.initial(1))):
         signature['first'] = tf.TensorSpec([None], tf.bool, 'first')
-    for index, leaf in enumerate(leaves):
         name = f'carry_{index}'
         signature[name] = tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype, name)
+    return signature
+
+
+def _make_module(policy: Policy, signature: dict[str, tf.TensorSpec]) -> tuple[Any, tf.Module]:
+    """Make a function of named tensors; the module holds its variables and no others."""
+    carry = policy.algorithm.initial(1)
+    leaves = tf.nest.flatten(carry)
 
     def act(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         memory = [inputs[f'carry_{index}'] for index in range(len(leaves))]
@@ -85,23 +110,23 @@ def _make_module(policy: Policy) -> tuple[Any, tf.Module]:
         return {'action': action, **outputs}
 
     module = tf.Module()
-    module.algorithm = policy.algorithm
     module.act = tf.function(act, autograph=False)
-    return module.act.get_concrete_function(**signature), module
+    function = module.act.get_concrete_function(**signature)
+    module.state = list(function.graph.variables)
+    return function, module
 
 
-def _write_savedmodel(function: Any, module: tf.Module, path: pathlib.Path) -> Callable:
+def _write_savedmodel(function: Any, module: tf.Module, path: pathlib.Path) -> Run:
     tf.saved_model.save(module, str(path), signatures=function)
     loaded = tf.saved_model.load(str(path)).signatures['serving_default']
 
     def run(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        outputs = loaded(**{name: tf.constant(value) for name, value in inputs.items()})
-        return {name: value.numpy() for name, value in outputs.items()}
+        return {name: value.numpy() for name, value in loaded(**inputs).items()}
 
     return run
 
 
-def _write_onnx(function: Any, module: tf.Module, path: pathlib.Path) -> Callable:
+def _write_onnx(function: Any, module: tf.Module, path: pathlib.Path) -> Run:
     import onnxruntime
     import tf2onnx
 
@@ -121,17 +146,12 @@ def _write_onnx(function: Any, module: tf.Module, path: pathlib.Path) -> Callabl
     return run
 
 
-def _write_tflite(function: Any, module: Any, path: pathlib.Path) -> Callable:
+def _write_tflite(function: Any, module: tf.Module, path: pathlib.Path) -> Run:
     from ai_edge_litert.interpreter import Interpreter
 
-    # TFLite's own operations know no float64.
-    for part in module.submodules:
-        if isinstance(part, StreamingNormalize):
-            part.freeze()
     signature = function.structured_input_signature[1]
-    act = tf.function(module.act.python_function, autograph=False)
     # The converter leaves variables that an optimizer could change, and nobody initialises them.
-    constant = convert_variables_to_constants_v2(act.get_concrete_function(**signature))
+    constant = convert_variables_to_constants_v2(function)
     names = [spec.name for spec in constant.inputs]
     outputs = list(function.structured_outputs)
 

@@ -137,7 +137,7 @@ class Policy:
         self.action_space = action_space
         self.algorithm = algorithm
         self._zeros = spaces.zeros(observation_space)
-        self._act = make_function(algorithm, observation_space, stochastic)
+        self._act = _make_function(algorithm, observation_space, stochastic)
         self._seed = np.random.SeedSequence(seed).generate_state(2).astype(np.int32)
         self._calls = 0
         self.reset()
@@ -159,53 +159,48 @@ class Policy:
             One action as the space says, or a batch of them, nest [B, ...].
 
         Raises:
-            ValueError: The observation has another shape; or the number of rows changes within
-                the episodes of a policy with memory.
+            ValueError: The observation or `first` has another shape; or the number of rows changes
+                within the episodes of a policy with memory.
             TypeError: The observation has another kind of numbers.
         """
-        leaves = [
-            _check(x, zero)
-            for x, zero in zip(tf.nest.flatten(obs), tf.nest.flatten(self._zeros), strict=True)
-        ]
-        single = leaves[0].shape == tf.nest.flatten(self._zeros)[0].shape
+        zeros = tf.nest.flatten(self._zeros)
+        # A list is one array, where the space is.
+        parts = tf.nest.flatten(obs) if tf.nest.is_nested(self._zeros) else [obs]
+        leaves = [_check(x, zero) for x, zero in zip(parts, zeros, strict=True)]
+        single = leaves[0].shape == zeros[0].shape
         if single:
             leaves = [leaf[None] for leaf in leaves]
-        size = len(leaves[0])
-        begins = self._begin(size)
-        flags = np.broadcast_to(begins if first is None else np.asarray(first, bool), [size])
+        flags = self._begin(len(leaves[0]), first)
         seed = self._seed + np.array([0, self._calls], np.int32)
         self._calls += 1
-        batch = tf.nest.pack_sequence_as(self._zeros, leaves)
-        action, self._carry = self._act(batch, flags, self._carry, seed)
+        batch = tf.nest.pack_sequence_as(self._zeros, [tf.constant(leaf) for leaf in leaves])
+        action, self._carry = self._act(batch, tf.constant(flags), self._carry, tf.constant(seed))
         return tf.nest.map_structure(lambda x: x.numpy()[0] if single else x.numpy(), action)
 
-    def _begin(self, size: int) -> bool:
-        """Make the recurrent state for this number of rows, if there is none; say whether so."""
+    def _begin(self, size: int, first: Any) -> np.ndarray:
+        """Make the recurrent state of this many rows, if there is none; return where it begins."""
+        begins = np.asarray(size != self._size if first is None else first, bool)
+        if begins.shape not in ((), (size,)):
+            raise ValueError(
+                f'First must be one truth value, or one for each of {size} rows, '
+                f'got shape={begins.shape}.'
+            )
+        flags = np.broadcast_to(begins, [size])
         if size == self._size:
-            return False
+            return flags
         if self._size is not None and tf.nest.flatten(self._carry):
             raise ValueError(
                 f'Observations must have as many rows as before, {self._size}, got {size}, since '
                 'the policy remembers each. Call reset() first.'
             )
         self._size, self._carry = size, self.algorithm.initial(size)
-        return True
+        return flags
 
 
-def make_function(
-    algorithm: Any, observation_space: gymnasium.Space, stochastic: bool = False
-) -> tf.types.experimental.PolymorphicFunction:
-    """Make the function that acts, for any number of rows.
-
-    Args:
-        algorithm: What acts.
-        observation_space: Space of one observation.
-        stochastic: Whether to sample actions; else the most likely one is taken.
-
-    Returns:
-        Function of observations [B, ...], first, bool [B], carry [B, ...] and seed, int32 [2], that
-        returns actions [B, ...] and the next carry.
-    """
+def _make_function(
+    algorithm: Any, observation_space: gymnasium.Space, stochastic: bool
+) -> tf.types.experimental.ConcreteFunction:
+    """Trace what acts on any number of rows: (obs, first, carry, seed) to (action, next carry)."""
 
     def act(obs: Nest, first: tf.Tensor, carry: Nest, seed: tf.Tensor) -> tuple[Nest, Nest]:
         action, _, carry = algorithm.perform(obs, first, carry, seed, training=stochastic)
@@ -217,7 +212,8 @@ def make_function(
     obs = tf.nest.map_structure(rows, spaces.zeros(observation_space))
     carry = tf.nest.map_structure(lambda x: rows(x[0]), algorithm.initial(1))
     signature = [obs, tf.TensorSpec([None], tf.bool), carry, tf.TensorSpec([2], tf.int32)]
-    return tf.function(act, input_signature=signature, autograph=False)
+    # The concrete one: to find it among traces takes as long as to run it.
+    return tf.function(act, autograph=False).get_concrete_function(*signature)
 
 
 def _check(x: Any, zero: np.ndarray) -> np.ndarray:

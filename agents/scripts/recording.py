@@ -82,6 +82,8 @@ class Recorder:
         if run is None:
             return
         self._checkpoint = tf.train.Checkpoint(counters=self.counters, **state)
+        for best in (False, True):
+            checkpoints.write_list(run, best)
         self._newest, self._best = (
             tf.train.CheckpointManager(
                 self._checkpoint, str(checkpoints.folder(run, best)), kept, checkpoint_name='step'

@@ -31,9 +31,16 @@ def load(run: runs.Run) -> tuple[gymnasium.Space, gymnasium.Space]:
     data = runs.read_yaml(path)
     try:
         observation_space, action_space = (from_plain(data[name]) for name in _NAMES)
-    except (KeyError, TypeError, ValueError, AssertionError) as error:
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        AssertionError,
+    ) as e:
         raise UserError(
-            f'The file must describe two spaces, got {path}: {error!r}. It is written again when '
+            f'The file must describe two spaces, got {path}: {e!r}. It is written again when '
             f'training goes on: {run.resume_command}'
         ) from None
     return observation_space, action_space
@@ -60,7 +67,8 @@ def to_plain(space: gymnasium.Space) -> dict[str, Any]:
             shape = list(space.shape)
             return {'kind': kind, 'n': shape[0] if isinstance(space.n, int) else shape}
         case spaces.Dict():
-            return {'kind': kind, 'spaces': {key: to_plain(x) for key, x in space.items()}}
+            # Pairs, since YAML sorts mappings, and flattened values are in the space's own order.
+            return {'kind': kind, 'spaces': [[key, to_plain(x)] for key, x in space.items()]}
         case spaces.Tuple():
             return {'kind': kind, 'spaces': [to_plain(x) for x in space]}
     raise TypeError(f'The space must be Box, Discrete or made of such, got space={space}.')
@@ -88,7 +96,7 @@ def from_plain(data: dict[str, Any]) -> gymnasium.Space:
         case 'MultiBinary':
             return spaces.MultiBinary(**arguments)
         case 'Dict':
-            return spaces.Dict({key: from_plain(x) for key, x in arguments['spaces'].items()})
+            return spaces.Dict([(key, from_plain(x)) for key, x in arguments['spaces']])
         case 'Tuple':
             return spaces.Tuple([from_plain(x) for x in arguments['spaces']])
     raise ValueError(f'unknown kind {kind!r}')

@@ -1,5 +1,7 @@
 import dataclasses
+import pathlib
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -64,7 +66,7 @@ def test_one_can_be_named_and_the_best_is_kept_apart(run):
 
 DAMAGES = [
     *[('data-00000-of-00001', damage) for damage in (cut, flip, empty, remove)],
-    *[('index', damage) for damage in (cut, empty)],
+    *[('index', damage) for damage in (cut, flip, empty)],
 ]
 
 
@@ -76,6 +78,57 @@ def test_a_damaged_one_is_replaced_by_the_one_before_and_it_is_said(run, capsys,
     printed = capsys.readouterr().out
     assert printed.startswith(f'The checkpoint {checkpoints.folder(run) / "step-20"} is damaged')
     assert len(printed.splitlines()) == 1
+
+
+@pytest.mark.parametrize('suffix', ['index', 'data-00000-of-00001'])
+def test_a_bit_that_flipped_is_noticed_or_changes_nothing(run, suffix):
+    path = pathlib.Path(save(run, 10))
+    file = path.with_name(f'step-10.{suffix}')
+    whole = file.read_bytes()
+    noticed = 0
+    for position in np.linspace(0, len(whole) - 1, 25).astype(int):
+        data = bytearray(whole)
+        data[position] ^= 1
+        file.write_bytes(data)
+        if checkpoints.find_damage(path) is None:  # In bytes that nobody uses.
+            checkpoint = make(0.0)
+            checkpoint.read(str(path)).assert_consumed()
+            assert checkpoint.x == 10 and not checkpoint.y.numpy().any()
+        else:
+            noticed += 1
+    assert noticed == 25 if suffix.startswith('data') else noticed >= 12
+    file.write_bytes(whole)
+    assert checkpoints.find_damage(path) is None
+
+
+@pytest.mark.parametrize('text', ['', 'torn'])
+def test_the_state_file_of_tensorflow_is_not_asked(run, capsys, text):
+    save(run, 10)
+    save(run, 20)
+    (checkpoints.folder(run) / 'checkpoint').write_text(text)
+    assert restore(run) == ('step-20', 20)
+    assert capsys.readouterr().out == ''
+
+
+def test_a_checkpoint_that_was_never_finished_does_not_count(run):
+    save(run, 10)
+    save(run, 20)
+    (checkpoints.folder(run) / 'step-20.index').unlink()  # It is written last.
+    assert restore(run) == ('step-10', 10)
+
+
+@pytest.mark.parametrize(
+    ('objects', 'message'),
+    [
+        ({'x': tf.zeros(2)}, 'must fit the config.* incompatible tensor with shape'),
+        ({'x': 0.0, 'z': 0.0}, 'must fit the config.*step-10 does not'),
+    ],
+)
+def test_a_checkpoint_of_another_algorithm_is_an_error(run, objects, message):
+    save(run, 10)
+    variables = {name: tf.Variable(value) for name, value in objects.items()}
+    with pytest.raises(UserError, match=message):
+        checkpoints.restore(tf.train.Checkpoint(**variables), checkpoints.find(run))
 
 
 def test_a_damaged_one_that_was_named_is_an_error(run):
@@ -106,12 +159,13 @@ def test_names_that_are_not_there_are_told_with_those_that_are(run):
         checkpoints.find(run, 'best')
 
 
-def test_training_goes_on_from_the_one_before_a_damaged_one(tmp_path, capsys):
+@pytest.mark.parametrize('text', ['', 'torn'])
+def test_training_goes_on_from_the_one_before_a_damaged_one(tmp_path, capsys, text):
     flags = [f'--logdir={tmp_path}', '--config=debug', '--timestamp=a']
     assert train.main([*flags, '--steps=1024']) == 0
     whole = (tmp_path / 'a-debug' / 'metrics.jsonl').read_text().splitlines()
     cut(tmp_path / 'a-debug' / 'checkpoints' / 'step-1024.data-00000-of-00001')
-    (tmp_path / 'a-debug' / 'checkpoints' / 'checkpoint').write_text('torn')
+    (tmp_path / 'a-debug' / 'checkpoints' / 'checkpoint').write_text(text)
     capsys.readouterr()
     assert train.main(flags) == 0
     printed = capsys.readouterr().out
@@ -119,6 +173,10 @@ def test_training_goes_on_from_the_one_before_a_damaged_one(tmp_path, capsys):
     again = (tmp_path / 'a-debug' / 'metrics.jsonl').read_text().splitlines()
     assert len(again) == len(whole)
     assert checkpoints.find_damage(tmp_path / 'a-debug' / 'checkpoints' / 'step-1024') is None
+    # Longer, and still no more than five are kept.
+    assert train.main([*flags, '--steps=2048', '--checkpoint_every=128']) == 0
+    kept = [path.stem for path in (tmp_path / 'a-debug' / 'checkpoints').glob('*.index')]
+    assert len(kept) == 5
 
 
 def test_the_best_stays_when_later_ones_are_worse(tmp_path, monkeypatch):

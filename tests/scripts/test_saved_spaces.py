@@ -17,6 +17,17 @@ SPACES = [
     spaces.MultiDiscrete([[3, 4], [1, 2]], start=[[1, 1], [0, 0]]),
     spaces.MultiBinary(5),
     spaces.MultiBinary([2, 3]),
+    spaces.Box(
+        np.array([[-1e300, 0.1], [-np.inf, 1 / 3]]),
+        np.array([[1e300, 0.2], [np.inf, 1]]),
+        dtype=np.float64,
+    ),
+    spaces.Box(0.0, 1.0, (8, 8, 1), np.float32),
+    spaces.Box(-np.inf, 0.1, (2,), np.float16),
+    spaces.Box(-(2**63), 2**63 - 1, (2,), np.int64),
+    spaces.Discrete(3, dtype=np.int32),
+    spaces.MultiDiscrete([3, 4], dtype=np.int32),
+    spaces.Tuple([spaces.Dict(z=spaces.MultiBinary(2), y=spaces.Dict(x=spaces.Box(-np.inf, 0)))]),
     spaces.Dict(
         {'b': spaces.Discrete(2), 'a': spaces.Tuple([spaces.Box(0, 1), spaces.Discrete(3)])}
     ),
@@ -28,12 +39,26 @@ def run(tmp_path):
     return runs.create(str(tmp_path), 'debug', configs.debug())
 
 
+def check_identical(read, space):
+    """Compare every number; Gymnasium calls bounds equal that are only close."""
+    assert read == space
+    assert read.dtype == space.dtype
+    for name in ('low', 'high', 'nvec', 'start', 'n'):
+        if hasattr(space, name):
+            np.testing.assert_array_equal(getattr(read, name), getattr(space, name), strict=True)
+    if isinstance(space, spaces.Dict):
+        assert list(read.spaces) == list(space.spaces)
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        values = (x.values() if isinstance(x, spaces.Dict) else x for x in (read, space))
+        for pair in zip(*values, strict=True):
+            check_identical(*pair)
+
+
 @pytest.mark.parametrize('space', SPACES, ids=str)
 def test_a_space_is_read_as_it_was_written(run, space):
     saved_spaces.save(run, space, spaces.Discrete(2))
     read, action_space = saved_spaces.load(run)
-    assert read == space
-    assert read.dtype == space.dtype
+    check_identical(read, space)
     assert action_space == spaces.Discrete(2)
 
 
@@ -53,6 +78,14 @@ def test_a_space_of_another_kind_is_an_error():
     [
         ('observation_space: {kind: Box}\n', 'must describe two spaces'),
         ('observation_space: {kind: Nothing}\naction_space: {kind: Nothing}\n', 'unknown kind'),
+        (
+            'observation_space: {kind: Dict, spaces: [1]}\naction_space: 1\n',
+            'must describe two spaces',
+        ),
+        (
+            'observation_space: {kind: Box, low: 0, high: 300, shape: [1], dtype: uint8}\n',
+            'must describe two spaces',
+        ),
         ('[1, 2]', 'must hold names and values'),
         ('{', 'must be plain YAML'),
     ],
