@@ -54,10 +54,11 @@ def test_an_empty_minibatch_is_refused():
 
 
 @in_every_mode
-def test_a_permutation_holds_each_number_once(mode):
-    order = mode(lambda seed: minibatches.permutation(1000, seed))(SEED)
+@pytest.mark.parametrize('n', [1, 2, 256, 257, 1000, 1024, 1025])
+def test_a_permutation_holds_each_number_once(mode, n):
+    order = mode(lambda seed: minibatches.permutation(n, seed))(SEED)
     assert order.dtype == tf.int32
-    np.testing.assert_array_equal(np.sort(order), np.arange(1000))
+    np.testing.assert_array_equal(np.sort(order), np.arange(n))
 
 
 def test_permutations_depend_on_the_seed_and_not_on_the_mode():
@@ -139,3 +140,21 @@ def test_invalid_rows_become_zeros_of_each_dtype(mode):
     np.testing.assert_array_equal(result['int'][0], [[1, 0], [0, 4]])
     np.testing.assert_array_equal(result['bool'], [[True, False], [False, False]])
     assert result['int'][0].dtype == tf.uint8 and result['bool'].dtype == tf.bool
+
+
+@pytest.mark.parametrize('n', [300, 2048])  # The second is a power of two, the first is not.
+def test_large_orders_look_random(n):
+    draw = tf.function(lambda seed: minibatches.permutation(n, seed), jit_compile=True)
+    orders = np.stack([draw(tf.constant([3, number])).numpy() for number in range(1000)])
+    # A row comes to each quarter of the places in a quarter of the orders, 250 times, and so do
+    # two rows together to each of 16 pairs of quarters, 62.5 times; each within five deviations.
+    quarter = orders * 4 // n
+    for row in (0, 1, n // 2, n - 1):
+        assert np.all(np.abs(np.bincount(quarter[:, row]) - 250) < 5 * np.sqrt(250 * 0.75))
+    for rows in ((0, 1), (0, n // 2), (n - 2, n - 1)):
+        pairs = np.bincount(quarter[:, rows[0]] * 4 + quarter[:, rows[1]], minlength=16)
+        assert np.all(np.abs(pairs - 62.5) < 5 * np.sqrt(62.5))
+    # One number on average follows its predecessor, and one stays in its place; both variances
+    # are 1, so that the means of 1000 orders deviate by 0.03.
+    assert abs(np.mean(np.sum(np.diff(orders) == 1, 1)) - 1) < 0.15
+    assert abs(np.mean(np.sum(orders == np.arange(n), 1)) - 1) < 0.15
