@@ -34,23 +34,27 @@ class CompiledBatchEnv(InGraphBatchEnv):
 
     Attributes:
         inner: The environments' own state, nest of variables.
+        can_compile: Whether XLA compiles them.
     """
 
-    can_compile = True
-
-    def __init__(self, environment: Environment, num_envs: int):
+    def __init__(self, environment: Environment, num_envs: int, jit_compile: bool = True):
         """Put environments into the graph.
 
         Args:
             environment: What they are.
             num_envs: How many of them, B.
+            jit_compile: Whether XLA compiles them, with the rollout and the update around them;
+                else TensorFlow runs their operations one by one.
 
         Raises:
             TypeError: A space is neither Box nor Discrete.
-            ValueError: A shape, a dtype or a structure is not what the contract says.
+            ValueError: A shape, a dtype or a structure is not what the contract says, or XLA cannot
+                compile an operation.
+            MemoryError: There are more environments than memory holds.
         """
-        checking.check(environment, num_envs)
+        checking.check(environment, num_envs, jit_compile)
         tf.Module.__init__(self, name='compiled_batch_env')
+        self.can_compile = jit_compile
         self.begun = tf.Variable(False, trainable=False, name='begun')
         self._environment = environment
         self._make_variables(environment.observation_space, environment.action_space, num_envs)

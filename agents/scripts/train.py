@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if arguments.logdir and not run:
                 run = runs.create(arguments.logdir, arguments.config, config, arguments.timestamp)
             return show(config, run)
-        except UserError as error:
+        except (UserError, MemoryError) as error:
             print(f'train: error: {error}', file=sys.stderr)
             return 2
         except KeyboardInterrupt as stop:

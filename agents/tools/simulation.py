@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from agents.tools import memory
 from agents.tools.in_graph_batch_env import EnvState, InGraphBatchEnv, LastStep
 from agents.tools.transition import Nest
 
 if TYPE_CHECKING:
     from agents.algorithms.algorithm import Algorithm
 
-# Iterations of a compiled program at most: its results need arrays of a static size.
+# Iterations of one call of a compiled program: its results need arrays of a static size.
 MOST_ITERATIONS = 256
 
 
@@ -157,10 +158,10 @@ class Simulation(tf.Module):
         return self.run(1)[0]
 
     def run(self, iterations: int) -> list[dict[str, float]]:
-        """Make several iterations; one call of one XLA program where everything can be compiled.
+        """Make several iterations; in one XLA program where everything can be compiled.
 
         Args:
-            iterations: How many; of a compiled program at most `MOST_ITERATIONS`.
+            iterations: How many, up to `MOST_ITERATIONS` of them in one call of the program.
 
         Returns:
             Metrics of each iteration, as `__call__` returns them.
@@ -173,6 +174,12 @@ class Simulation(tf.Module):
             self.reset()
         if not self.compiled:
             return [self._run_once() for _ in range(iterations)]
+        metrics: list[dict[str, float]] = []
+        while len(metrics) < iterations:
+            metrics += self._run_program(min(iterations - len(metrics), MOST_ITERATIONS))
+        return metrics
+
+    def _run_program(self, iterations: int) -> list[dict[str, float]]:
         begin = time.perf_counter()
         results, self.histograms, done = self._run(tf.constant(iterations))
         done = int(done)
@@ -264,6 +271,13 @@ class Simulation(tf.Module):
         )
         state = self._env.state()
         spec, slots = self._trace_step(state, carry, seed)
+        # At least: what is recorded, the same as rows to learn from, and those shuffled.
+        memory.check(
+            tf.nest.flatten(spec.record),
+            3 * self._horizon,
+            f'{self._horizon} steps of {self._env.num_envs:,} environments',
+            'Use fewer environments (num_envs), or fewer steps of each (horizon).',
+        )
         arrays = [
             tf.TensorArray(x.dtype, self._horizon, element_shape=x.shape)
             for x in dict(zip(slots, tf.nest.flatten(spec), strict=True)).values()

@@ -96,7 +96,9 @@ def test_equal_seeds_begin_equal_episodes_and_none_goes_on_with_others():
     np.testing.assert_array_equal(env.reset(1).numpy(), first)
 
 
-def test_many_iterations_at_once_equal_the_same_number_of_single_ones():
+@pytest.mark.parametrize('most', [256, 3])  # With 3, four take two calls.
+def test_many_iterations_at_once_equal_the_same_number_of_single_ones(most, monkeypatch):
+    monkeypatch.setattr('agents.tools.simulation.MOST_ITERATIONS', most)
     (one, one_ppo), (many, many_ppo) = make_training(), make_training()
     singles = [one() for _ in range(4)]
     together = many.run(4)
@@ -208,3 +210,63 @@ def test_functions_that_break_the_contract_are_named(environment, message):
 def test_a_space_of_another_kind_is_an_error():
     with pytest.raises(TypeError, match='Action space must be a Box or Discrete'):
         CompiledBatchEnv(change(action_space=gymnasium.spaces.Text(3)), 4)
+
+
+def with_python(state, obs, reward, ended, truncated):
+    return (
+        state,
+        obs,
+        tf.reshape(tf.py_function(tf.identity, [reward], tf.float32), [4]),
+        *(
+            ended,
+            truncated,
+        ),
+    )
+
+
+def with_range(state, obs, reward, ended, truncated):
+    # As long as a value says, which is only known when the program runs.
+    return state, obs, reward + tf.reduce_sum(tf.range(reward[0])), ended, truncated
+
+
+@pytest.mark.parametrize(
+    ('change_results', 'problem'),
+    [
+        (with_python, 'XLA has no operation EagerPyFunc'),
+        (with_range, 'node `range` with op Range must be a compile-time constant'),
+    ],
+)
+def test_a_step_that_cannot_be_compiled_is_an_error_and_runs_uncompiled(change_results, problem):
+    environment = with_step(change_results)
+    place = rf'made in ".*{__name__.rpartition(".")[2]}.py", line \d+, in {change_results.__name__}'
+    with pytest.raises(ValueError, match=rf'counter: step must .* {problem}, {place}.*jit_compile'):
+        CompiledBatchEnv(environment, 4)
+    env = CompiledBatchEnv(environment, 4, jit_compile=False)
+    simulation = tools.simulate(env, PPO(env.observation_space, env.action_space, 4, HYPER), 16)
+    assert not simulation.compiled
+    assert simulation()['episodes'] == 20  # 4 · ⌊16 / 3⌋
+
+
+def test_environments_that_are_not_compiled_act_the_same():
+    results = []
+    for jit_compile in (True, False):
+        env = CompiledBatchEnv(make_counter(), 4, jit_compile)
+        ppo = PPO(env.observation_space, env.action_space, 4, HYPER)
+        simulation = tools.simulate(env, ppo, horizon=16, seed=3)
+        simulation()
+        results.append([x.numpy() for x in tf.nest.flatten(env.state())])
+    assert_equal(*results)
+
+
+def test_more_environments_than_memory_holds_are_an_error(monkeypatch):
+    monkeypatch.setattr('agents.tools.memory.available', lambda: 2**30)
+    # State and observation are 12 bytes each environment, and are there three times.
+    with pytest.raises(MemoryError, match=r'100,000,000 environments .* at least 3.4 GiB, and 1.0'):
+        CompiledBatchEnv(make_counter(), 10**8)
+
+
+def test_a_rollout_that_memory_cannot_hold_is_an_error(monkeypatch):
+    simulation, _ = make_training()
+    monkeypatch.setattr('agents.tools.memory.available', lambda: 1000)
+    with pytest.raises(MemoryError, match='16 steps of 4 environments must fit into memory'):
+        simulation()
