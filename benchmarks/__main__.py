@@ -6,7 +6,7 @@ import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks import startup, stepping, training
+from benchmarks import compiled, pool, startup, stepping, training
 from benchmarks.contest import Line, Options
 from benchmarks.report import report
 
@@ -18,6 +18,10 @@ ROWS: dict[str, Callable[[Options], list[Line]]] = {
         training.training,
         startup.startup,
         startup.first_score,
+        compiled.compiled_stepping,
+        compiled.compiled_training,
+        compiled.compiled_solve,
+        pool.envpool,
     )
 }
 

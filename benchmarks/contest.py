@@ -48,7 +48,7 @@ class Figures:
     Attributes:
         name: Name of the contender.
         values: One figure for each repeat.
-        problem: Why there is none, such as 'missing: torch'.
+        problem: Why there is none, such as 'missing: pip install torch'.
     """
 
     name: str
@@ -147,7 +147,7 @@ def number(value: float) -> str:
 def _measure_once(contender: Contender, figures: Figures, measure: Callable) -> None:
     """Add a figure, or say why there is none."""
     if contender.needs and importlib.util.find_spec(contender.needs) is None:
-        figures.problem = f'missing: {contender.needs}'
+        figures.problem = f'missing: pip install {contender.needs}'
     else:
         try:
             figures.values.append(measure(contender.function, contender.kwargs))

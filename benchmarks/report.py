@@ -12,7 +12,10 @@ import agents
 from benchmarks.contest import Figures, Line, Options, number
 from benchmarks.stepping import usable_cores
 
-PACKAGES = ('tensorflow', 'keras', 'gymnasium', 'numpy', 'stable-baselines3', 'torch')
+PACKAGES = (
+    *('tensorflow', 'keras', 'gymnasium', 'numpy', 'stable-baselines3', 'torch'),
+    *('jax', 'gymnax', 'envpool'),
+)
 COLUMNS = ('what', 'agents', 'peer', "peer's figure", 'ratio', 'wanted', 'met', 'spread')
 LEGEND = """Figures are medians of the repeats, in which the contenders take turns. The ratio says
 how many times better than the peer this project is. The spread is (largest - smallest) / median,

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 
 import gymnasium
 
@@ -71,22 +72,30 @@ def worker_memory() -> float:
 
 
 def wait_for_score(flags: tuple[str, ...] = ('--config=pendulum',)) -> float:
-    """Seconds from the command to the first line with the score of an evaluation.
+    """Seconds from the command to the first line with the score of an evaluation."""
+    return run_until([sys.executable, '-m', 'agents.scripts.train', *flags], is_score)
+
+
+def run_until(command: Sequence[str], is_it: Callable[[str], bool]) -> float:
+    """Seconds from a command's start until it prints a certain line; the command is ended then.
+
+    Args:
+        command: Words of the command.
+        is_it: Whether it is that line.
 
     Raises:
         RuntimeError: The command ends before that.
     """
-    command = [sys.executable, '-m', 'agents.scripts.train', *flags]
     begin = time.perf_counter()
-    with subprocess.Popen(command, env=alone.environ(), stdout=subprocess.PIPE, text=True) as train:
+    with subprocess.Popen(command, env=alone.environ(), stdout=subprocess.PIPE, text=True) as run:
         try:
-            for line in train.stdout:
-                if is_score(line):
+            for line in run.stdout:
+                if is_it(line):
                     return time.perf_counter() - begin
-            raise RuntimeError(f'{" ".join(command)} ended without a score.')
+            raise RuntimeError(f'{" ".join(command)} ended before the line that was awaited.')
         finally:
-            train.terminate()
-            train.communicate()  # Reads on, so that the command is not stuck at printing.
+            run.terminate()
+            run.communicate()  # Reads on, so that the command is not stuck at printing.
 
 
 def is_score(line: str) -> bool:

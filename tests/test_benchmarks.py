@@ -1,10 +1,13 @@
+import dataclasses
+import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from agents.scripts.progress import Progress
-from benchmarks import __main__, alone, contest, report, startup, stepping, training
+from benchmarks import __main__, alone, compiled, contest, pool, report, startup, stepping, training
 from benchmarks.contest import Contender, Figures, Line, Options
 
 
@@ -44,9 +47,9 @@ def test_a_peer_that_is_not_installed_is_reported_as_missing():
     sides = [[Contender('A', 'a')], [Contender('B', 'b', needs='not_installed')]]
     ours, peer = contest.contest(sides, 2, measure=measure)
     line = Line('speed', 'steps/s', ours, peer, ratio_wanted=2.0)
-    assert peer.problem == 'missing: not_installed'
+    assert peer.problem == 'missing: pip install not_installed'
     assert (line.ratio, line.met, line.failed) == (None, None, False)
-    assert '| B    | missing: not_installed | —     | ≥ 2 ×' in report.table([line])
+    assert '| B    | missing: pip install not_installed | —     | ≥ 2 ×' in report.table([line])
 
 
 def test_a_contender_that_fails_is_reported_and_not_tried_again(capsys):
@@ -129,7 +132,8 @@ def test_a_process_that_takes_too_long_is_ended():
 def test_importing_the_rows_imports_neither_tensorflow_nor_a_peer():
     code = (
         'import sys, benchmarks.__main__\n'
-        "print({'tensorflow', 'torch', 'stable_baselines3'} & {*sys.modules})"
+        "peers = {'torch', 'stable_baselines3', 'jax', 'gymnax', 'envpool'}\n"
+        "print({'tensorflow', *peers} & {*sys.modules})"
     )
     result = subprocess.run(
         [sys.executable, '-c', code],
@@ -172,3 +176,90 @@ def test_options_decide_how_long_to_measure(monkeypatch):
         lines = stepping.stepping(options)
     assert seen == [(5, 2.0), (1, 0.5)]
     assert [line.ratio_wanted for line in lines] == [10.0, 1.3, None]
+
+
+def test_a_task_is_solved_by_the_mean_of_an_evaluation(capsys):
+    values = {'score': 474.0, 'score_std': 1.0, 'episodes': 16, 'cut': 0, 'steps_per_second': 1.0}
+    for phase, score, found in (
+        ('train', 500.0, False),
+        ('eval', 474.0, False),
+        ('eval', 475.0, True),
+    ):
+        Progress(1000).record(phase, 100, {**values, 'score': score})
+        assert compiled.solved(capsys.readouterr().out) is found
+
+
+def test_seconds_of_training_end_at_the_evaluation_that_solves():
+    records = [
+        {'phase': 'train', 'step': 100, 'score': 1.0, 'steps_per_second': 50.0},
+        {'phase': 'eval', 'step': 100, 'score': 474.0},
+        {'phase': 'train', 'step': 300, 'score': 500.0, 'steps_per_second': 400.0},
+        {'phase': 'eval', 'step': 300, 'score': 475.0},
+        {'phase': 'train', 'step': 400, 'score': 500.0, 'steps_per_second': 1.0},
+    ]
+    lines = [json.dumps(record) for record in records]
+    assert compiled.training_seconds(lines) == 2.5  # 100 / 50 + 200 / 400
+    with pytest.raises(RuntimeError, match='ended before an evaluation'):
+        compiled.training_seconds(lines[:3])
+
+
+def test_rows_of_compiled_programs_say_what_is_wanted(monkeypatch):
+    names = []
+
+    def fake(sides, repeats, lower_is_better=False):
+        names.extend(side[0].name for side in sides)
+        return [Figures(side[0].name, [1.0]) for side in sides]
+
+    monkeypatch.setattr(compiled, 'contest', fake)
+    monkeypatch.setattr(pool, 'contest', fake)
+    rows = (compiled.compiled_stepping, compiled.compiled_training, compiled.compiled_solve)
+    lines = [line for row in (*rows, pool.envpool) for line in row(Options(1))]
+    assert [line.ratio_wanted or line.below for line in lines] == [1, 0.85, 1, 1, 15, 20, 3, 0.9]
+    assert {line.peer.name for line in lines if line.peer} <= set(names)
+
+
+def test_a_compiled_run_has_a_rate():
+    assert compiled.train_compiled(2, 4, 2, 1, steps=16) > 0
+
+
+def test_adam_in_pure_jax_agrees_with_optax():
+    pytest.importorskip('gymnax')
+    import jax
+    import optax
+
+    from benchmarks import pure_jax
+
+    ppo = pure_jax.PPO(num_envs=4, horizon=8, minibatches=1, epochs=1, updates=5)
+    runner, steps = jax.jit(lambda key: ppo.collect(ppo.begin(key)))(jax.random.key(0))
+    batch = jax.tree.map(lambda x: x.reshape(32, *x.shape[2:]), steps)
+    # Large advantages, so that the gradient is clipped.
+    batch = (
+        batch,
+        np.linspace(-9, 9, 32, dtype='float32'),
+        np.linspace(0, 99, 32, dtype='float32'),
+    )
+    rate = optax.linear_schedule(pure_jax.LEARNING_RATE, 0.0, ppo.updates)
+    adam = optax.chain(
+        optax.clip_by_global_norm(pure_jax.GRADIENT), optax.adam(rate, eps=pure_jax.EPSILON)
+    )
+    learner = runner.learner
+    params, memory = learner.params, adam.init(learner.params)
+    for _ in range(3):
+        gradient = jax.jit(jax.grad(pure_jax.losses, has_aux=True))(params, *batch)[0]
+        change, memory = adam.update(gradient, memory)
+        params = optax.apply_updates(params, change)
+        learner, _ = jax.jit(ppo.descend)(learner, batch)
+    for got, wanted in zip(jax.tree.leaves(learner.params), jax.tree.leaves(params), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_ppo_in_pure_jax_learns_and_has_a_rate():
+    pytest.importorskip('gymnax')
+    import jax
+
+    from benchmarks import pure_jax
+
+    ppo = pure_jax.PPO(num_envs=16, horizon=128, minibatches=4, epochs=4, updates=40)
+    _, (score, _) = jax.jit(ppo.run)(jax.random.key(0))
+    assert score[0] < 40 < 100 < np.nanmean(score[-5:])  # 22 is random, 500 the most.
+    assert min(pure_jax.measure_parts(dataclasses.replace(ppo, updates=2))) > 0

@@ -3,11 +3,11 @@ import re
 import subprocess
 import sys
 
-README = pathlib.Path(__file__).parent.parent / 'README.md'
+ROOT = pathlib.Path(__file__).parent.parent
 
 
-def snippets(language):
-    return re.findall(rf'```{language}\n(.*?)```', README.read_text(), re.DOTALL)
+def snippets(language, file='README.md'):
+    return re.findall(rf'```{language}\n(.*?)```', (ROOT / file).read_text(), re.DOTALL)
 
 
 def test_the_snippet_in_python_runs_as_written():
@@ -18,6 +18,17 @@ def test_the_snippet_in_python_runs_as_written():
     scores = re.findall(r'score (-?[\d.]+), \d+ steps/s', run.stdout)
     assert len(scores) == 10
     assert all(-2000 < float(score) < 0 for score in scores)
+
+
+def test_the_environment_of_the_snippet_about_engines_is_learned():
+    (code,) = snippets('python', 'docs/engines.md')
+    run = subprocess.run(
+        [sys.executable, '-c', code], check=True, capture_output=True, text=True, timeout=120
+    )
+    scores = [float(x) for x in re.findall(r'score (-?[\d.]+), [\d,]+ steps/s', run.stdout)]
+    # Random pushes end about where they began, 50 steps at a distance of 1 on average.
+    assert len(scores) == 5
+    assert max(scores) > -15
 
 
 def test_the_snippet_in_python_runs_in_a_notebook():

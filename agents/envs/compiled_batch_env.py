@@ -95,7 +95,12 @@ class CompiledBatchEnv(InGraphBatchEnv):
             inner.state, action, step_seed
         )
         ended = terminated | truncated
-        begun, first_obs = environment.reset(reset_seed)
+        # Most steps of few environments end no episode, and a reset may cost more than a step.
+        begun, first_obs = tf.cond(
+            tf.reduce_any(ended),
+            lambda: environment.reset(reset_seed),
+            lambda: (stepped, next_obs),
+        )
         next_inner = Inner(_choose(ended, begun, stepped), inner.key, inner.count + 1)
         next_state = EnvState(_choose(ended, first_obs, next_obs), ended, next_inner)
         transition = Transition(

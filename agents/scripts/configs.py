@@ -32,7 +32,8 @@ class Config(Hyperparameters):
     )
     engine: str = field(
         'process',
-        'What runs it: process, tensorflow, jax, envpool, or vector (gymnasium.make_vec).',
+        'What runs it: process, tensorflow, jax, envpool, or vector (gymnasium.make_vec). For jax '
+        'env may be library/name, for it and tensorflow a function that makes it, module:name.',
     )
     # Algorithm.
     algorithm: str = field('ppo', 'What learns: ppo, actor_critic, or module:Class of your own.')
@@ -225,7 +226,7 @@ _RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ('at least -1', lambda x: x >= -1, 'num_workers'),
 )
 _CHOICES = {
-    'engine': ('process', 'tensorflow', 'envpool', 'vector'),
+    'engine': ('process', 'tensorflow', 'jax', 'envpool', 'vector'),
     'init': ('orthogonal', 'variance_scaling'),
     'normalize_advantages': ('batch', 'minibatch', 'off'),
     'objective': ('clip', 'kl_penalty'),
