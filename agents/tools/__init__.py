@@ -7,6 +7,7 @@ import lazy_loader
 if TYPE_CHECKING:
     from agents.tools import wrappers
     from agents.tools.batch_env import BatchEnv
+    from agents.tools.checking.report import check_env
     from agents.tools.evaluation import evaluate
     from agents.tools.in_graph_batch_env import InGraphBatchEnv
     from agents.tools.make_batch import make_batch_env
@@ -18,6 +19,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submodules=['wrappers'],
     submod_attrs={
         'batch_env': ['BatchEnv'],
+        'checking.report': ['check_env'],
         'evaluation': ['evaluate'],
         'in_graph_batch_env': ['InGraphBatchEnv'],
         'make_batch': ['make_batch_env'],

@@ -1,0 +1,1 @@
+"""Tells whether an environment is fit for training in batches and processes."""
