@@ -96,7 +96,13 @@ def write_list(run: Run, best: bool = False) -> None:
     TensorFlow stops at an empty list, and never deletes what a torn one does not name.
     """
     place = folder(run, best)
-    if found := _list(place)[::-1]:
+    found, file = _list(place)[::-1], place / 'checkpoint'
+    text = file.read_text(errors='replace') if file.exists() else ''
+    listed = [
+        pathlib.Path(x).name for x in re.findall(r'model_checkpoint_path(?:s)?: "(.*)"', text)
+    ]
+    # The newest stands first in it, and then all of them.
+    if found and listed != [path.name for path in [found[-1], *found]]:
         paths = [str(path) for path in found]
         times = [path.with_suffix('.index').stat().st_mtime for path in found]
         tf.compat.v1.train.update_checkpoint_state(
