@@ -4,7 +4,6 @@ import contextlib
 import copy
 import numbers
 import pathlib
-import pickle
 import random
 import time
 import traceback
@@ -23,32 +22,33 @@ from agents.tools.checking.measurements import NotChecked, Unfit, count
 from agents.tools.checking.trajectories import Moment, copy_action, play, play_batch
 from agents.tools.wrappers.external_process import ExternalProcess
 
-START_SECONDS = 10.0  # What starting processes may take beyond the time for the checks.
 _MOST_STEPS = 1000  # Of a trajectory that is repeated.
+_FEW_STEPS = 100  # Before it has these, it may take longer.
 _MOST_BYTES = 64 * 1024**2  # Of its observations.
-# Shares of the time that all takes. The trajectory is played eight times, and once in a process.
+# Shares of the time that all takes. The trajectory is played seven times here, and once elsewhere.
 _PLAY, _TIME_LIMIT, _MEMORY, _SPEED = 0.04, 0.1, 0.25, 0.05
 
 
 class Examiner(gymnasium.Env):
-    """Stands in a worker process for the environment that it checks, one check at a call.
-
-    The order of the checks is that of the methods; what one has found out, later ones use.
-    """
+    """Stands in a worker process for the environment that it checks, one check at a call."""
 
     observation_space = action_space = gymnasium.spaces.Discrete(1)
 
-    def __init__(self, constructor: Callable[[], gymnasium.Env], seconds: float, seed: int) -> None:
+    def __init__(
+        self, constructor: Callable[[], gymnasium.Env], seconds: float, seed: int, patience: float
+    ) -> None:
         """Note what to check; nothing is made yet.
 
         Args:
             constructor: Function that makes the environment.
             seconds: How long all checks may take together, roughly.
             seed: Seed of the environment and of the actions.
+            patience: After how many seconds a check that does not end counts as hanging.
         """
         self._constructor = constructor
         self._seconds = seconds
         self._seed = seed
+        self._patience = patience
         self._envs: list[gymnasium.Env] = []
         self._actions: list[Any] = []
         self._reference: list[Moment] = []
@@ -69,7 +69,7 @@ class Examiner(gymnasium.Env):
         Returns:
             Whether it was passed, None if it could not be made; and what was seen.
         """
-        last_words.keep_after(self._seconds + START_SECONDS - 1)
+        last_words.keep_after(0.8 * self._patience)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter('ignore')  # They are told with Gymnasium's own checks.
@@ -83,30 +83,26 @@ class Examiner(gymnasium.Env):
 
     def construct(self) -> tuple[bool, str]:
         """Make the environment; what that raises comes back as it is."""
-        last_words.keep_after(self._seconds + START_SECONDS - 1)
+        last_words.keep_after(0.8 * self._patience)
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
             env = self._make()
         if not isinstance(env, gymnasium.Env):
             return False, f'it returned {type(env).__name__}, which is no gymnasium.Env'
         try:
-            pickle.loads(cloudpickle.dumps(env))
+            cloudpickle.dumps(env)
         except Exception:
             return True, 'the environment itself cannot be pickled, and need not be'
         return True, ''
 
     def check_spaces(self) -> str:
         """Check that batches can hold observations and actions."""
-        space = self._envs[0].action_space
-        for what, value in (
-            ('Observation space', self._envs[0].observation_space),
-            ('Action space', space),
-        ):
-            try:
-                spaces.check_supported(value, what, 0)
-            except TypeError as error:
-                raise Unfit(str(error).replace(' at index 0', '').removesuffix('.')) from None
-        space = copy.deepcopy(space)
+        env = self._envs[0]
+        try:
+            spaces.check_equal([(env.observation_space, env.action_space)])
+        except TypeError as error:
+            raise Unfit(str(error).replace(' at index 0', '').removesuffix('.')) from None
+        space = copy.deepcopy(env.action_space)
         space.seed(self._seed)
         discrete = isinstance(space, gymnasium.spaces.Discrete)
         sampled = (space.sample() for _ in range(_MOST_STEPS))
@@ -116,19 +112,20 @@ class Examiner(gymnasium.Env):
     def check_episodes(self) -> str:
         """Play at random, note what is wrong, and keep the trajectory for comparison."""
         _seed_globals(1)
-        end = time.perf_counter() + _PLAY * self._seconds
+        start, seconds = time.perf_counter(), _PLAY * self._seconds
         steps, episodes, size = 0, 1, 0
         former: Moment | None = None
         for moment in play(self._envs[0], self._actions, self._seed):
             self._inspect(moment)
-            if former and _shares_memory(former.obs, moment.obs):
+            if former and values.share_memory(former.obs, moment.obs):
                 self._faults.setdefault('buffers', moment.where)
             former = moment
             self._reference.append(moment._replace(obs=copy.deepcopy(moment.obs)))
             size += sum(array.nbytes for _, array in values.leaves(moment.obs))
             if moment.reward is not None:
                 steps += 1
-                if time.perf_counter() > end or size > _MOST_BYTES:
+                patience = seconds if steps >= _FEW_STEPS else 5 * seconds
+                if time.perf_counter() - start > patience or size > _MOST_BYTES:
                     break
             elif steps:
                 episodes += 1
@@ -150,7 +147,7 @@ class Examiner(gymnasium.Env):
     def check_buffers(self) -> str:
         """Tell whether observations share memory, which does no harm here."""
         if 'buffers' in self._faults:
-            return 'they are not: one is used again and again, which batches copy'
+            return 'they are not: batches copy them'
         return 'they are'
 
     def check_repetition(self) -> str:
@@ -169,7 +166,7 @@ class Examiner(gymnasium.Env):
             if changed:
                 raise Unfit(f'{moment.where} draws from, or seeds, {" and ".join(changed)}')
             if text := wanted.difference(moment, cast=False):
-                raise Unfit(f'with another state of them {text}')
+                raise Unfit(f'with random and numpy.random in another state, {text}')
         return ''
 
     def check_instances(self) -> str:
@@ -180,7 +177,7 @@ class Examiner(gymnasium.Env):
     def check_process(self) -> str:
         """Play in a process of its own."""
         constructor = _Quiet(self._constructor)
-        batch = ExternalProcess(constructor, timeout=self._seconds + START_SECONDS / 2)
+        batch = ExternalProcess(constructor, timeout=0.8 * self._patience)
         try:
             moments = play_batch(batch, self._actions, self._seed, row=0)
             return self._compare(moments, cast=True)
@@ -244,7 +241,7 @@ class Examiner(gymnasium.Env):
                     found['flags'] = f'{name} is {flag!r}, of type {type(flag).__name__}'
         for name, text in found.items():
             if text:
-                self._faults.setdefault(name, f'{text} at {moment.where}')
+                self._faults.setdefault(name, f'at {moment.where}, {text}')
 
     def _tell(self, name: str) -> str:
         if name in self._faults:
@@ -291,11 +288,6 @@ def _seed_globals(seed: int) -> None:
 def _globals() -> dict[str, Any]:
     _, keys, position, *_ = np.random.get_state()
     return {'random': random.getstate()[1], 'numpy.random': (*np.asarray(keys).tolist(), position)}
-
-
-def _shares_memory(a: Any, b: Any) -> bool:
-    arrays = [[array for _, array in values.leaves(obs)] for obs in (a, b)]
-    return any(np.may_share_memory(x, y) for x, y in zip(*arrays, strict=False))
 
 
 def _describe(error: BaseException) -> str:

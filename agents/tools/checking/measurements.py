@@ -119,7 +119,9 @@ def measure_speed(env: gymnasium.Env, actions: Sequence[Any], seconds: float) ->
             _, _, *flags, _ = env.step(copy_action(actions[steps % len(actions)]))
             stepping += time.perf_counter() - start
             steps, ended = steps + 1, any(flags)
-    return f'{steps / stepping:,.0f} steps/s; {1000 * resetting / resets:,.2f} ms for a reset'
+    reset = resetting / resets
+    time_ = f'{1e3 * reset:,.3g} ms' if reset > 1e-3 else f'{1e6 * reset:,.3g} µs'
+    return f'{steps / stepping:,.0f} steps/s; {time_} for a reset'
 
 
 def count(number: int, what: str) -> str:

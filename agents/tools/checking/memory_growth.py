@@ -44,6 +44,7 @@ def measure(work: Callable[[], int], seconds: float) -> Growth | None:
     """
     if not _STATM.exists():
         return None
+    gc.freeze()  # What is there now need not be looked at by each of the collections below.
     start = time.perf_counter()
     while time.perf_counter() - start < seconds / 4:  # Until buffers and caches are there.
         work()
@@ -57,6 +58,7 @@ def measure(work: Callable[[], int], seconds: float) -> Growth | None:
         sizes.append(_resident())
         if sizes[-1] - sizes[0] > _MOST_GROWTH and sample > _SAMPLES // 2:
             break
+    gc.unfreeze()
     return judge(steps, sizes)
 
 

@@ -5,13 +5,14 @@ import functools
 import tempfile
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import cloudpickle
 import gymnasium
 
 from agents.tools.batch_env import BatchEnv
-from agents.tools.checking import examiner, last_words
+from agents.tools.checking import last_words
+from agents.tools.checking.checks import CHECKS, Check
+from agents.tools.checking.examiner import Examiner
 from agents.tools.wrappers.external_process import (
     ExternalProcess,
     WorkerError,
@@ -19,119 +20,9 @@ from agents.tools.wrappers.external_process import (
     check_constructors,
 )
 
-_WIDTH = 100
+_START_SECONDS = 10.0  # What starting processes may take beyond the time for the checks.
+_WIDTH, _INDENT = 100, 16  # Characters.
 _MARKS = {True: '✓', False: '✗', None: '–'}
-
-
-class Check(NamedTuple):
-    """One of the checks.
-
-    Attributes:
-        name: Name.
-        rule: What must hold.
-        advice: What to do if it does not.
-        needs: Checks that must be passed before.
-    """
-
-    name: str
-    rule: str
-    advice: str
-    needs: tuple[str, ...] = ()
-
-
-_SEEDED = 'Draw every random number from self.np_random, which super().reset(seed=seed) seeds'
-_PLAYED = ('episodes',)
-_COMPARED = ('episodes', 'observations', 'rewards', 'globals', 'instances')
-
-CHECKS = (
-    Check(
-        'constructor',
-        'It can be made, and in another process.',
-        'Make what cannot be sent, such as locks, files and models, inside the function; define '
-        'its classes where that process can import them.',
-    ),
-    Check(
-        'spaces',
-        'Batches can hold its spaces.',
-        '',
-        ('constructor',),
-    ),
-    Check(
-        'episodes',
-        'Random actions raise no error.',
-        'Mend the error; every action of the action space must be allowed.',
-        ('spaces',),
-    ),
-    Check(
-        'observations',
-        'They fit the observation space and are finite.',
-        'Return what observation_space says, or correct that: shape, dtype, low and high.',
-        _PLAYED,
-    ),
-    Check('rewards', 'They are finite numbers.', 'Return float(reward).', _PLAYED),
-    Check('flags', 'terminated and truncated are bools.', 'Return bool(flag).', _PLAYED),
-    Check('buffers', 'Observations need not be fresh arrays.', '', _PLAYED),
-    Check(
-        'repetition',
-        'Reset with the same seed, it does the same again.',
-        f'{_SEEDED}, and let reset forget all of the episode before.',
-        _PLAYED,
-    ),
-    Check(
-        'globals',
-        'It leaves the global random state alone.',
-        f'{_SEEDED}, none from the modules random and numpy.random: environments of one process '
-        'share these.',
-        ('repetition',),
-    ),
-    Check(
-        'instances',
-        'Another instance does the same.',
-        'Keep nothing in variables of the class or module, such as counters.',
-        ('repetition',),
-    ),
-    Check(
-        'process',
-        'In another process it does the same.',
-        'Depend on nothing that differs there: process id, hash() of text, order of sets, time.',
-        _COMPARED,
-    ),
-    Check(
-        'batch',
-        'Among others that are stepped in between, too.',
-        'Share nothing that changes between instances: no variables of the class or module, no '
-        'common simulator.',
-        _COMPARED,
-    ),
-    Check(
-        'time limit',
-        'An episode at its time limit is truncated.',
-        'Return truncated=True and terminated=False where only the time is up; '
-        'gymnasium.make(..., max_episode_steps=N) does it. A limit that counts as the end of the '
-        'world teaches wrong values.',
-        _PLAYED,
-    ),
-    Check(
-        'memory',
-        'It does not grow with steps and episodes.',
-        'Look for lists and caches that are never emptied, and for what is made anew in reset '
-        'without freeing the former.',
-        _PLAYED,
-    ),
-    Check('speed', 'Measured in one process.', '', _PLAYED),
-    Check(
-        'gymnasium',
-        "Gymnasium's own checker finds no fault.",
-        'See https://gymnasium.farama.org/introduction/create_custom_env/.',
-        _PLAYED,
-    ),
-    Check(
-        'closing',
-        'It can be closed, closed twice, and made anew.',
-        'Let close do nothing the second time, and free all that reset needs.',
-        _PLAYED,
-    ),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,15 +43,14 @@ class Result:
 
     def __str__(self) -> str:
         first, *notes = self.seen.split('\n')
-        line = self.check.rule if self.ok is not None else f'Not checked: {first}.'
-        lines = [f'{_MARKS[self.ok]} {self.check.name:<13} {line}']
-        if self.ok is False:
-            lines.append(_wrap(f'Seen: {first}.'))
-            if self.check.advice:
-                lines.append(_wrap(f'Mend: {self.check.advice}'))
-        elif self.ok and first:
-            lines[0] = f'{lines[0].removesuffix(".")} ({first}).'
-        return '\n'.join([*lines, *map(_wrap, notes)])
+        head = f'{_MARKS[self.ok]} {self.check.name}'.ljust(_INDENT)
+        if self.ok is None:
+            return _wrap(f'Not checked: {first}.', head)
+        if self.ok:
+            rule = f'{self.check.rule.removesuffix(".")} ({first}).' if first else self.check.rule
+            return '\n'.join([_wrap(rule, head), *map(_wrap, notes)])
+        lines = [_wrap(self.check.rule, head), _wrap(f'Seen: {first}.')]
+        return '\n'.join(lines + [_wrap(f'Mend: {x}') for x in [self.check.advice] if x])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,9 +130,10 @@ def check_env(
             add(Result(check, None, _lacking(check, results)))
         return Report(results)
     with tempfile.NamedTemporaryFile(prefix='check-env-') as output:
-        make = functools.partial(examiner.Examiner.begin, output.name, constructor, seconds, seed)
+        patience = seconds + _START_SECONDS
+        make = functools.partial(Examiner.begin, output.name, constructor, seconds, seed, patience)
         died = ''
-        with ExternalProcess(make, timeout=seconds + examiner.START_SECONDS) as process:
+        with ExternalProcess(make, timeout=patience) as process:
             for check in CHECKS:
                 if lacking := died or _lacking(check, results):
                     add(Result(check, None, lacking))
@@ -252,7 +143,7 @@ def check_env(
                 except WorkerError as error:
                     died = f'the process did not survive "{check.name}"'
                     place = last_words.read(output.name)
-                    add(Result(check, False, _explain(error, seconds) + place))
+                    add(Result(check, False, _explain(error, patience) + place))
     return Report(results)
 
 
@@ -285,10 +176,10 @@ def _lacking(check: Check, results: Sequence[Result]) -> str:
     return ''
 
 
-def _explain(error: WorkerError, seconds: float) -> str:
+def _explain(error: WorkerError, patience: float) -> str:
     """Tell how a worker ended in words about the environment."""
     if isinstance(error, WorkerTimeout):
-        return f'it hangs: no answer within {seconds + examiner.START_SECONDS:g} seconds'
+        return f'it hangs: no answer within {patience:g} seconds'
     return f'it crashes: {str(error).replace(" of environment 0", "")}'.removesuffix('.')
 
 
@@ -296,6 +187,6 @@ def _text(error: Exception) -> str:
     return f'{type(error).__name__}: {" ".join(str(error).split())}'
 
 
-def _wrap(text: str) -> str:
-    indent = ' ' * 16
-    return textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
+def _wrap(text: str, head: str = '') -> str:
+    indent = ' ' * _INDENT
+    return textwrap.fill(text, _WIDTH, initial_indent=head or indent, subsequent_indent=indent)

@@ -30,12 +30,12 @@ class Moment(NamedTuple):
     def difference(self, other: 'Moment', cast: bool) -> str | None:
         """Describe the first difference to what another run returned at the same time."""
         if self.where != other.where:
-            return f'{other.where} comes instead of {self.where}'
+            return f'there is {other.where} instead of {self.where}'
         for what in ('obs', 'reward', 'terminated', 'truncated'):
             wanted, got = getattr(self, what), getattr(other, what)
             name = 'observation' if what == 'obs' else what
             if got is not wanted and (text := values.difference(wanted, got, name, cast)):
-                return f'{text} at {self.where}'
+                return f'at {self.where}, {text}'
         return None
 
 

@@ -49,7 +49,7 @@ def difference(wanted: Any, got: Any, what: str, cast: bool = False) -> str | No
         wrong = (a != b) & ~((a != a) & (b != b))
         if wrong.any():
             index = _first(wrong)
-            return f'{path}{_place(index)} is {b[index]} instead of {a[index]}'
+            return f'{path}{_place(index)} is {b[index]!s} instead of {a[index]!s}'
     return None
 
 
@@ -82,6 +82,12 @@ def mismatch(space: gymnasium.Space, value: Any, what: str) -> str | None:
     return next(filter(None, found), None)
 
 
+def share_memory(a: Any, b: Any) -> bool:
+    """Tell whether an array of one nest lies in the same memory as its counterpart."""
+    pairs = zip(leaves(a), leaves(b), strict=False)
+    return any(np.may_share_memory(x, y) for (_, x), (_, y) in pairs)
+
+
 def _box_mismatch(space: gymnasium.spaces.Box, array: np.ndarray, what: str) -> str | None:
     if array.shape != space.shape:
         return f'{what} has shape {array.shape}, the space says {space.shape}'
@@ -89,12 +95,12 @@ def _box_mismatch(space: gymnasium.spaces.Box, array: np.ndarray, what: str) -> 
         return f'{what} has dtype {array.dtype}, the space says {space.dtype}'
     for wrong, words in (
         (~np.isfinite(array), lambda index: 'which no network can use'),
-        (array < space.low, lambda index: f'below {space.low[index]}, as the space says'),
-        (array > space.high, lambda index: f'above {space.high[index]}, as the space says'),
+        (array < space.low, lambda index: f'the space says at least {space.low[index]!s}'),
+        (array > space.high, lambda index: f'the space says at most {space.high[index]!s}'),
     ):
         if wrong.any():
             index = _first(wrong)
-            return f'{what}{_place(index)} is {array[index]}, {words(index)}'
+            return f'{what}{_place(index)} is {array[index]!s}, {words(index)}'
     return None
 
 
