@@ -32,8 +32,7 @@ class Config(Hyperparameters):
     )
     engine: str = field(
         'process',
-        'What runs it: process, tensorflow, jax, envpool, or vector (gymnasium.make_vec). For jax '
-        'env may be library/name, for it and tensorflow a function that makes it, module:name.',
+        'What runs it: process, tensorflow, jax, envpool or vector; see docs/engines.md.',
     )
     # Algorithm.
     algorithm: str = field('ppo', 'What learns: ppo, actor_critic, or module:Class of your own.')
