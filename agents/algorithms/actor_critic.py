@@ -79,8 +79,9 @@ class ActorCritic(tf.Module):
         self, records: Record, last_obs: Nest, carry: Nest, seed: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         """Climb the policy gradient, and regress the value to the return, once."""
-        # Whatever stands in invalid rows: 0 times NaN would be NaN.
-        records = minibatches.zero_invalid(records, records.valid)
+        # Whatever stands in invalid rows: 0 times NaN would be NaN. But an episode that such a row
+        # cuts is bootstrapped with its observation.
+        records = minibatches.zero_invalid(records, records.valid)._replace(obs=records.obs)
         time, num_envs = records.reward.shape
         merged = [time * num_envs]
         obs = tf.reshape(records.obs, [*merged, *records.obs.shape[2:]])

@@ -10,7 +10,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from agents.tools import spaces
 from agents.tools.batch import make_arrays
 from agents.tools.batch_env import BatchEnv
-from agents.tools.transition import StepResult
 
 
 class VectorBatchEnv(BatchEnv):
@@ -50,20 +49,13 @@ class VectorBatchEnv(BatchEnv):
                 f'Vector environment must be a gymnasium.vector.VectorEnv, got {vector_env!r}. '
                 'Make one with gymnasium.make_vec, or put environments into a BatchEnv.'
             )
-        self._batch = VectorBatch(vector_env)
-        self._adopt([self._batch])
-
-    def step_wait(self) -> StepResult:
-        """Finish `step_async`."""
-        return super().step_wait()._replace(valid=self._batch.valid)
+        self._adopt([VectorBatch(vector_env)])
 
 
 class VectorBatch:
-    """What a `VectorBatchEnv` is made of: it steps the vector environment.
+    """What a `VectorBatchEnv` is made of: it steps the vector environment."""
 
-    Attributes:
-        valid: Rows of the last step that were real ones, bool [B].
-    """
+    failures = 0
 
     def __init__(self, vector_env: VectorEnv) -> None:
         """Take over a vector environment; see `VectorBatchEnv`."""
@@ -73,12 +65,11 @@ class VectorBatch:
         self.num_envs = vector_env.num_envs
         self.first_index = 0
         self.arrays = make_arrays(*pair, self.num_envs)
-        self.valid = np.ones(self.num_envs, bool)
         self._vector_env = vector_env
         self._mode = _autoreset_mode(vector_env)
         self._seed_form = _seed_form(vector_env)
         self._seeds: Sequence[Any] = ()
-        self._action: Any = None
+        self._action: Any = [None] * self.num_envs
         self._ended = np.zeros(self.num_envs, bool)
         self._call: tuple[str, str, tuple, dict] = ('', '', (), {})
 
@@ -88,11 +79,11 @@ class VectorBatch:
 
     def reset_wait(self) -> None:
         """Reset all environments; observations are in `arrays`."""
-        self._action = None
+        self._action = [None] * self.num_envs
         self._ended = np.zeros(self.num_envs, bool)
         obs, _ = self._vector_env.reset(seed=self._native_seed())
         obs = self._check_obs(obs)
-        self._check_finite('observation', obs)
+        spaces.check_finite('observation', obs, self._action, self.first_index)
         self.arrays = self.arrays._replace(obs=obs)
 
     def step_async(self, action: Any) -> None:
@@ -100,7 +91,7 @@ class VectorBatch:
         self._action = spaces.copy(action)
 
     def step_wait(self) -> bool:
-        """Step all environments; results are in `arrays` and `valid`.
+        """Step all environments; results are in `arrays`.
 
         Returns:
             Whether `arrays.last_obs` holds the last observation of any episode.
@@ -110,21 +101,22 @@ class VectorBatch:
         reward = self._copy_rows('rewards', reward, np.float32)
         terminated = self._copy_rows('terminated flags', terminated, bool)
         truncated = self._copy_rows('truncated flags', truncated, bool)
+        valid = np.ones(self.num_envs, bool)
         if self._mode is AutoresetMode.NEXT_STEP:
-            self.valid = ~self._ended
+            valid = ~self._ended
             reward[self._ended] = 0
-            terminated &= self.valid
-            truncated &= self.valid
+            terminated &= valid
+            truncated &= valid
         self._ended = terminated | truncated
         restart = self._mode is not AutoresetMode.NEXT_STEP and bool(self._ended.any())
         if restart:
             obs = self._restart(obs, infos)
         obs = self._check_obs(obs)
-        self._check_finite('observation', obs)
-        self._check_finite('reward', reward)
+        spaces.check_finite('observation', obs, self._action, self.first_index)
+        spaces.check_finite('reward', reward, self._action, self.first_index)
         # Not copied: BatchEnv does, when it joins batches.
         self.arrays = self.arrays._replace(
-            obs=obs, reward=reward, terminated=terminated, truncated=truncated
+            obs=obs, reward=reward, terminated=terminated, truncated=truncated, valid=valid
         )
         return restart
 
@@ -168,7 +160,9 @@ class VectorBatch:
             self.arrays.last_obs[index] = spaces.check_row(
                 self.observation_space, last[index], self.first_index + index
             )
-        self._check_finite('observation', self.arrays.last_obs, self._ended)
+        spaces.check_finite(
+            'observation', self.arrays.last_obs, self._action, self.first_index, self._ended
+        )
         if self._mode is AutoresetMode.DISABLED:
             obs, _ = self._vector_env.reset(options={'reset_mask': self._ended})
         return obs
@@ -202,22 +196,6 @@ class VectorBatch:
                 f'shape={array.shape}.'
             )
         return array
-
-    def _check_finite(self, what: str, values: Any, rows: np.ndarray | None = None) -> None:
-        """Check values in all rows or in some."""
-        index = spaces.first_non_finite(values if rows is None else values[rows])
-        if index is None:
-            return
-        if rows is not None:
-            index = int(rows.nonzero()[0][index])
-        action = None
-        if self._action is not None:
-            action = spaces.rows(self.action_space, self._action)[index]
-        raise FloatingPointError(
-            f'{what.capitalize()} must be finite, got {what}={spaces.non_finite(values[index])} at '
-            f'index {self.first_index + index}. Check the environment, and its actions: the last '
-            f'one was {action!r}.'
-        )
 
 
 def _autoreset_mode(vector_env: VectorEnv) -> AutoresetMode:

@@ -59,6 +59,11 @@ class Config(Hyperparameters):
     # Machine.
     num_workers: int = field(-1, 'Processes of environments; -1: one per core, 0: in this one.')
     worker_timeout: float = field(60.0, 'Seconds that an environment may take for a step, > 0.')
+    on_worker_failure: str = field(
+        'restart',
+        'What follows when one fails or is too slow: raise; restart; restart_all, also after '
+        'values that are not finite.',
+    )
     threads: int = field(
         0, "Threads within an operation; 0: TensorFlow's choice. Results depend on it."
     )
@@ -225,6 +230,7 @@ _RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ('at least -1', lambda x: x >= -1, 'num_workers'),
 )
 _CHOICES = {
+    'on_worker_failure': ('raise', 'restart', 'restart_all'),
     'engine': ('process', 'tensorflow', 'jax', 'envpool', 'vector'),
     'init': ('orthogonal', 'variance_scaling'),
     'normalize_advantages': ('batch', 'minibatch', 'off'),

@@ -78,7 +78,7 @@ def make_batch(config: Config, num_envs: int) -> 'InGraphBatchEnv':
 
     if config.engine != 'process':
         return engines.make_batch(config, num_envs)
-    batch_env = make_host_batch(config, num_envs)
+    batch_env = make_host_batch(config, num_envs, on_worker_failure=config.on_worker_failure)
     try:
         return tools.InGraphBatchEnv(batch_env)
     except BaseException:
@@ -90,6 +90,7 @@ def make_host_batch(
     config: Config,
     num_envs: int,
     innermost: Callable[[gymnasium.Env], gymnasium.Env] | None = None,
+    on_worker_failure: str = 'raise',
 ) -> 'BatchEnv':
     """Make a batch of the config's environments as Python objects.
 
@@ -97,6 +98,7 @@ def make_host_batch(
         config: Says which task, and in how many processes.
         num_envs: Number of environments.
         innermost: Puts one more wrapper around each task, inside of all others.
+        on_worker_failure: 'raise', 'restart' or 'restart_all'; see `make_batch_env`.
 
     Raises:
         UserError: As `make_env`.
@@ -105,7 +107,9 @@ def make_host_batch(
 
     make = functools.partial(make_env, config.env, config.env_kwargs, config.wrappers, innermost)
     num_workers = None if config.num_workers < 0 else min(config.num_workers, num_envs)
-    return tools.make_batch_env(make, num_envs, num_workers, timeout=config.worker_timeout)
+    return tools.make_batch_env(
+        make, num_envs, num_workers, config.worker_timeout, on_worker_failure
+    )
 
 
 def find_task(env: str) -> str:

@@ -1,8 +1,10 @@
 """What a training run shows: a bar on a terminal, plain lines elsewhere."""
 
+import contextlib
+import logging
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tqdm
@@ -116,11 +118,37 @@ class Progress:
             tqdm.tqdm.write(line)
             sys.stdout.flush()
 
+    @contextlib.contextmanager
+    def warnings(self) -> Iterator[None]:
+        """Show what this package logs, such as failures of workers, among the other lines only."""
+        logger = logging.getLogger('agents')
+        former = logger.propagate
+        handler = _Lines(self.say)
+        if not self._quiet:
+            logger.addHandler(handler)
+            logger.propagate = False
+        try:
+            yield
+        finally:
+            logger.propagate = former
+            logger.removeHandler(handler)
+
     def close(self) -> None:
         """Leave the bar as it is."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+class _Lines(logging.Handler):
+    """Hands messages to a function."""
+
+    def __init__(self, say: Callable[[str], None]):
+        super().__init__(logging.WARNING)
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._say(record.getMessage())
 
 
 def number(value: float) -> str:

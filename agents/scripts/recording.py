@@ -19,6 +19,7 @@ _INTEGERS = (
     'evaluated_at',
     'finished_at',
     'best_step',
+    'worker_failures',
 )
 _SCORES = ('score', 'interim_score', 'best_score')
 
@@ -38,6 +39,7 @@ class Counters(tf.Module):
         interim_score: The same without evaluations at the end, float64 [].
         best_score: Best mean score of an evaluation, NaN before it, float64 [].
         best_step: Step of the evaluation with that score, int64 [].
+        worker_failures: How often processes of environments were started anew, int64 [].
         seconds: Time spent on the run, float64 [].
     """
 

@@ -31,6 +31,7 @@ MAY_CHANGE = frozenset(
         'checkpoint_every',
         'num_workers',
         'worker_timeout',
+        'on_worker_failure',
     )
 )
 

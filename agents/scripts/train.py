@@ -146,7 +146,7 @@ def train(
 ) -> Generator[float, None, None]:
     """Train, and go on where a checkpoint of the run left off.
 
-    Ctrl-C, and closing the iterator, save a checkpoint first.
+    Whatever ends it early, Ctrl-C, closing the iterator or an error, a checkpoint is saved first.
 
     Args:
         config: What to train.
@@ -177,7 +177,7 @@ def train(
                     yield score
                 else:
                     trainer.update()
-        except (KeyboardInterrupt, GeneratorExit):
+        except BaseException:  # Whatever stops it: what was learned is kept.
             trainer.save()
             raise
 

@@ -43,10 +43,12 @@ class Trainer:
         self._config = config
         self._progress = progress
         with contextlib.ExitStack() as stack:
+            stack.enter_context(progress.warnings())
             env = environments.make_batch(config, config.num_envs)
             stack.callback(env.close)
             eval_env = environments.make_batch(config, config.eval_envs)
             stack.callback(eval_env.close)
+            self._envs = (env, eval_env)
             pair = (env.observation_space, env.action_space)
             if run:
                 saved_spaces.save(run, *pair)
@@ -67,6 +69,7 @@ class Trainer:
         self.counters = self._recorder.counters
         self._collected: list[dict[str, float]] = []
         self._iteration_seconds = _CALL_SECONDS  # Not known before the first one is made.
+        self._failures_before = self.counters['worker_failures']
         self._saved = (self.step, self.counters['evaluations'])
         self._time = time.monotonic()
         progress.begin(self.step, self.finished)
@@ -76,6 +79,11 @@ class Trainer:
     def step(self) -> int:
         """Steps trained so far, before a resume as well."""
         return int(self._simulation.steps.numpy())
+
+    @property
+    def worker_failures(self) -> int:
+        """How often processes of environments were started anew, before a resume as well."""
+        return self._failures_before + sum(env.worker_failures for env in self._envs)
 
     @property
     def done(self) -> bool:
@@ -173,6 +181,7 @@ class Trainer:
         """Write a checkpoint, unless the newest one is of this moment."""
         moment = (self.step, self.counters['evaluations'])
         if moment != self._saved:
+            self.counters.assign(worker_failures=self.worker_failures)
             self._recorder.save(self.step)
             self._saved = moment
 
@@ -200,6 +209,7 @@ class Trainer:
         return every > 0 and self.step // every > last // every
 
     def _record(self, phase: str, values: dict[str, float]) -> None:
+        values = {**values, 'worker_failures': self.worker_failures}
         self._recorder.record(phase, self.step, values)
         self._progress.record(phase, self.step, values)
 

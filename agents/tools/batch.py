@@ -18,6 +18,7 @@ class Arrays(NamedTuple):
         reward: Reward for the action, float32 [B].
         terminated: The world ended, bool [B].
         truncated: The episode was cut, bool [B].
+        valid: A real step happened, bool [B].
     """
 
     action: Any
@@ -26,6 +27,7 @@ class Arrays(NamedTuple):
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
+    valid: np.ndarray
 
 
 def make_arrays(
@@ -53,13 +55,20 @@ def make_arrays(
         reward=allocate(batch, np.dtype(np.float32)),
         terminated=allocate(batch, np.dtype(bool)),
         truncated=allocate(batch, np.dtype(bool)),
+        valid=allocate(batch, np.dtype(bool)),
     )
 
 
 class Batch(Protocol):
-    """What a `BatchEnv` is made of: `LocalBatch`, or `RemoteBatch` for those of another process."""
+    """What a `BatchEnv` is made of: `LocalBatch`, or `RemoteBatch` for those of another process.
+
+    Attributes:
+        num_envs: Number of environments.
+        failures: How often they failed and were started anew.
+    """
 
     num_envs: int
+    failures: int
 
     @property
     def first_index(self) -> int:

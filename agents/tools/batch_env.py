@@ -70,6 +70,11 @@ class BatchEnv:
         for batch, (start, _) in zip(self._batches, self._bounds, strict=True):
             batch.first_index = value + start
 
+    @property
+    def worker_failures(self) -> int:
+        """How often worker processes failed and were started anew."""
+        return sum(batch.failures for batch in self._batches)
+
     def reset(self, seed: int | Sequence[int | None] | None = None) -> Nest:
         """Begin a new episode in every environment.
 
@@ -206,6 +211,7 @@ class BatchEnv:
         reward = np.concatenate([x.reward for x in arrays])
         terminated = np.concatenate([x.terminated for x in arrays])
         truncated = np.concatenate([x.truncated for x in arrays])
+        valid = np.concatenate([x.valid for x in arrays])
         if any(ended):
             next_obs = spaces.copy(obs)
             for x, (start, stop) in itertools.compress(
@@ -214,7 +220,7 @@ class BatchEnv:
                 part = spaces.part(next_obs, start, stop)
                 spaces.replace_rows(part, x.terminated | x.truncated, x.last_obs)
         self._ready = True
-        return StepResult(obs, reward, terminated, truncated, next_obs, self._valid)
+        return StepResult(obs, reward, terminated, truncated, next_obs, valid)
 
     def call_async(self, name: str, *args: Any, **kwargs: Any) -> None:
         """Begin to call a method of every environment; see `call`."""
@@ -236,8 +242,6 @@ class BatchEnv:
         self._batches = list(batches)
         stops = np.cumsum([0, *(batch.num_envs for batch in batches)]).tolist()
         self._bounds: list[tuple[int, int]] = list(itertools.pairwise(stops))
-        self._valid = np.ones(self.num_envs, bool)  # Every step is a real one.
-        self._valid.flags.writeable = False
         self._ready = False
         self._waits_for = ''
         self.first_index = 0

@@ -107,9 +107,13 @@ class Evaluation(tf.Module):
             )
             state, transition = self._env.advance(state, action)
             counts = episodes.cut & transition.valid
+            # An episode whose environment failed is played anew, from the start.
+            lost = episodes.cut & ~transition.valid
             episodes = Episodes(
-                score=episodes.score + tf.where(counts, transition.reward, 0.0),
-                length=episodes.length + tf.cast(counts, tf.int32),
+                score=tf.where(
+                    lost, 0.0, episodes.score + tf.where(counts, transition.reward, 0.0)
+                ),
+                length=tf.where(lost, 0, episodes.length + tf.cast(counts, tf.int32)),
                 terminated=episodes.terminated | (counts & transition.terminated),
                 truncated=episodes.truncated | (counts & transition.truncated),
                 cut=episodes.cut & ~(counts & (transition.terminated | transition.truncated)),

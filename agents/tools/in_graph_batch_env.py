@@ -62,6 +62,7 @@ class InGraphBatchEnv(tf.Module):
     """
 
     can_compile = False
+    _batch_env: Any = None  # Tensor programs have none.
 
     def __init__(self, batch_env: BatchEnv):
         """Put a batch of environments into the graph.
@@ -89,6 +90,11 @@ class InGraphBatchEnv(tf.Module):
         self.reward = tf.Variable(tf.zeros(num_envs), trainable=False, name='reward')
         self.terminated = tf.Variable(tf.zeros(num_envs, tf.bool), trainable=False)
         self.truncated = tf.Variable(tf.zeros(num_envs, tf.bool), trainable=False)
+
+    @property
+    def worker_failures(self) -> int:
+        """How often worker processes failed and were started anew."""
+        return self._batch_env.worker_failures if self._batch_env else 0
 
     @property
     def ready(self) -> bool:
@@ -200,7 +206,7 @@ class InGraphBatchEnv(tf.Module):
             if isinstance(error, interrupts.Interrupted):
                 raise KeyboardInterrupt(str(error)) from None
             if error is not None:
-                raise error from None
+                raise error from error.__cause__
             raise
 
     def close(self) -> None:

@@ -8,8 +8,10 @@ waits for an environment waits for that one as well.
 
 import contextlib
 import os
+import select
 import signal
 import threading
+import time
 from collections.abc import Iterator
 
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
@@ -69,6 +71,21 @@ def check() -> None:
         if not _SIGNALS.isdisjoint(_received):
             os.write(_writer, b'\0')  # No signal has this number: stays readable for all who wait.
             raise Interrupted('A signal asked to stop.')
+
+
+def sleep(seconds: float) -> None:
+    """Wait, unless a signal asks to stop.
+
+    Raises:
+        Interrupted: SIGINT or SIGTERM arrived.
+    """
+    poll = select.poll()
+    if _watched is not None:
+        poll.register(_watched, select.POLLIN)
+    end = time.monotonic() + seconds
+    while (remaining := end - time.monotonic()) > 0:
+        poll.poll(1000 * remaining)
+        check()
 
 
 def _read(reader: int) -> None:

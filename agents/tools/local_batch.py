@@ -18,6 +18,8 @@ class LocalBatch:
     is reset in the same step, without a seed, so that its own random generator goes on.
     """
 
+    failures = 0
+
     def __init__(
         self, envs: Sequence[gymnasium.Env], arrays: Arrays | None = None, first_index: int = 0
     ) -> None:
@@ -61,7 +63,7 @@ class LocalBatch:
         except BaseException as error:
             error.add_note(self._place(index, 'reset'))
             raise
-        self._check_finite('observation', self.arrays.obs)
+        spaces.check_finite('observation', self.arrays.obs, self._actions, self.first_index)
         self._ready = True
 
     def step_async(self, action: Any) -> None:
@@ -81,9 +83,10 @@ class LocalBatch:
             raise RuntimeError(
                 'Batch must be reset before it is stepped, and again after an error. Call reset().'
             )
-        _, obs, last_obs, rewards, terminations, truncations = self.arrays
+        _, obs, last_obs, rewards, terminations, truncations, valid = self.arrays
         terminations.fill(False)
         truncations.fill(False)
+        valid.fill(True)
         shape, dtype = obs.shape[1:], obs.dtype
         any_ended, self._ready, index = False, False, 0
         collected: list[Any] = []
@@ -103,11 +106,12 @@ class LocalBatch:
         except BaseException as error:
             error.add_note(self._place(index, 'step'))
             raise
+        # Here and not in BatchEnv, so that workers share the work.
+        about = self._actions, self.first_index
         if any_ended:
-            ended = terminations | truncations
-            self._check_finite('observation', last_obs, ended)
-        self._check_finite('observation', obs)
-        self._check_finite('reward', rewards)
+            spaces.check_finite('observation', last_obs, *about, terminations | truncations)
+        spaces.check_finite('observation', obs, *about)
+        spaces.check_finite('reward', rewards, *about)
         self._ready = True
         return any_ended
 
@@ -160,25 +164,12 @@ class LocalBatch:
 
     def _restart(self, index: int, obs: Any, terminated: Any, truncated: Any) -> Any:
         """Keep the last observation of an episode and return the first one of the next."""
-        _, _, last_obs, _, terminations, truncations = self.arrays
-        terminations[index] = bool(terminated)
-        truncations[index] = bool(truncated)
+        last_obs = self.arrays.last_obs
+        self.arrays.terminated[index] = bool(terminated)
+        self.arrays.truncated[index] = bool(truncated)
         # Copied before the reset, since environments may use one buffer for all their observations.
         last_obs[index] = spaces.check_row(self.observation_space, obs, self.first_index + index)
         return self._envs[index].reset()[0]
-
-    def _check_finite(self, what: str, values: Any, rows: np.ndarray | None = None) -> None:
-        """Check values in all rows or in some; here, so that workers share the work."""
-        index = spaces.first_non_finite(values if rows is None else values[rows])
-        if index is None:
-            return
-        if rows is not None:
-            index = int(rows.nonzero()[0][index])
-        raise FloatingPointError(
-            f'{what.capitalize()} must be finite, got {what}={spaces.non_finite(values[index])} at '
-            f'index {self.first_index + index}. Check the environment, and its actions: the last '
-            f'one was {self._actions[index]!r}.'
-        )
 
     def _place(self, index: int, doing: str) -> str:
         action = self._actions[index] if index < len(self._actions) else None

@@ -17,8 +17,16 @@ def make_batch_env(
     num_envs: int,
     num_workers: int | None = None,
     timeout: float = 60.0,
+    on_worker_failure: str = 'raise',
 ) -> BatchEnv:
     """Make environments and share them out over worker processes, evenly and in order.
+
+    With `on_worker_failure='restart'` a process that dies, hangs, or raises something in a step or
+    reset is started anew: its environments are made again and begin new episodes with fresh seeds,
+    while those of other processes go on. Their rows of that step are not valid. A process that
+    fails again soon waits longer and longer, and ends with a `WorkerError` after the fifth failure
+    with fewer than 100 steps between. What was set with `set_attr` is lost. Observations and
+    rewards that are not finite are raised all the same, except for 'restart_all'.
 
     Args:
         make: Function that makes an environment, or one for each of them.
@@ -26,6 +34,8 @@ def make_batch_env(
         num_workers: Number of worker processes; 0 for this process, None for one on each usable
             core. There are never more than environments.
         timeout: Longest time to wait for a worker in seconds.
+        on_worker_failure: 'raise', 'restart' or 'restart_all'; environments of this process always
+            raise.
 
     Returns:
         Batch of the environments.
@@ -54,9 +64,9 @@ def make_batch_env(
     try:
         for index, function in enumerate(makes if not workers else ()):
             envs.append(_make(function, index))
-        for start, stop in itertools.pairwise(bounds):
-            envs.append(ExternalProcess(makes[start:stop], timeout))
-        _spread([env.pid for env in envs[:workers]])
+        for worker, (start, stop) in enumerate(itertools.pairwise(bounds)):
+            cores = _share_of_cores(worker, workers)
+            envs.append(ExternalProcess(makes[start:stop], timeout, on_worker_failure, cores))
         return BatchEnv(envs)
     except BaseException:
         _discard(envs)
@@ -81,19 +91,17 @@ def _discard(envs: Sequence[Any]) -> None:
                 env.close()
 
 
-def _spread(pids: Sequence[int]) -> None:
-    """Give each worker its share of the usable cores.
+def _share_of_cores(worker: int, workers: int) -> list[int] | None:
+    """Share the usable cores out over the workers, if there are enough.
 
     Linux wakes a process on the core of the one that wakes it, here this one, and on machines with
     few cores leaves it there: all workers would take turns on one core, next to idle ones.
     """
     cores = _usable_cores()
-    if len(pids) > len(cores) or not hasattr(os, 'sched_setaffinity'):
-        return
-    for index, pid in enumerate(pids):
-        start, stop = (len(cores) * x // len(pids) for x in (index, index + 1))
-        with contextlib.suppress(OSError):  # Of no importance, or the process is gone.
-            os.sched_setaffinity(pid, cores[start:stop])
+    if workers > len(cores):
+        return None
+    start, stop = (len(cores) * x // workers for x in (worker, worker + 1))
+    return cores[start:stop]
 
 
 def _usable_cores() -> list[int]:

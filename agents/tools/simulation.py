@@ -65,7 +65,8 @@ def count_episodes(
     """Count the episodes of a rollout at once; fewer operations than a count at each step.
 
     The scores of all episodes of an environment that ended add up to everything until its last end;
-    what comes after that belongs to the running one. Invalid rows count for nothing.
+    what comes after that belongs to the running one. Invalid rows count for nothing, and an episode
+    that one of them cuts neither: at such a row a new one begins.
 
     Args:
         score: Score of the episode that runs at the start, float32 [B].
@@ -80,13 +81,24 @@ def count_episodes(
     ended &= valid
     rows = tf.cast(valid, tf.int32)
     reward = tf.where(valid, reward, 0.0)
-    closed = tf.cumsum(tf.cast(ended, tf.int32), 0, reverse=True) > 0
-    any_closed = closed[0]
+    first = tf.concat([[tf.equal(length, 0)], (ended | ~valid)[:-1]], 0)
+    cut = ~valid & ~first
+    left = tf.cumsum(tf.cast(ended | cut, tf.int32), 0, reverse=True) > 0
+    closed = tf.cond(
+        tf.reduce_any(cut),
+        lambda: tf.scan(
+            lambda closed, row: row[0] | (closed & ~row[1]),
+            (ended, cut),
+            tf.zeros_like(ended[0]),
+            reverse=True,
+        ),
+        lambda: left,
+    )
 
     def split(start: tf.Tensor, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         zero = tf.zeros([], x.dtype)
-        over = tf.reduce_sum(tf.where(closed, x, zero), 0) + tf.where(any_closed, start, zero)
-        runs = tf.reduce_sum(tf.where(closed, zero, x), 0) + tf.where(any_closed, zero, start)
+        over = tf.reduce_sum(tf.where(closed, x, zero), 0) + tf.where(closed[0], start, zero)
+        runs = tf.reduce_sum(tf.where(left, zero, x), 0) + tf.where(left[0], zero, start)
         return tf.reduce_sum(tf.cast(over, tf.float32)), runs
 
     (score_sum, score), (length_sum, length) = split(score, reward), split(length, rows)

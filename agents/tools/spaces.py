@@ -192,6 +192,33 @@ def first_non_finite(batch: Any) -> int | None:
     return int(np.argmin(finite.reshape(len(batch), -1).all(axis=1)))
 
 
+def check_finite(
+    what: str, values: Any, actions: Any, first_index: int, rows: np.ndarray | None = None
+) -> None:
+    """Check what environments returned.
+
+    Args:
+        what: What the values are, 'observation' or 'reward'.
+        values: Values [B, ...].
+        actions: Last action of each environment, for the message.
+        first_index: Number of the first environment, for the message.
+        rows: Rows to check, bool [B], None for all.
+
+    Raises:
+        FloatingPointError: A value is not finite.
+    """
+    index = first_non_finite(values if rows is None else values[rows])
+    if index is None:
+        return
+    if rows is not None:
+        index = int(rows.nonzero()[0][index])
+    raise FloatingPointError(
+        f'{what.capitalize()} must be finite, got {what}={non_finite(values[index])} at index '
+        f'{first_index + index}. Check the environment, and its actions: the last one was '
+        f'{actions[index]}.'
+    )
+
+
 def non_finite(row: Any) -> str:
     """Describe the first infinity or NaN in a row, with its position if that says more."""
     position = tuple(np.argwhere(~np.isfinite(row))[0].tolist())

@@ -334,6 +334,13 @@ def test_it_is_imported_without_tensorflow():
     subprocess.run([sys.executable, '-c', code], check=True, timeout=60)
 
 
+def test_rows_that_are_not_valid_are_so_within_a_larger_batch():
+    with tools.BatchEnv([fakes.Counting(2), VectorBatchEnv(sync(fakes.Counting(2)))]) as batch:
+        batch.reset()
+        valid = [batch.step([0, 0]).valid.tolist() for _ in range(4)]
+    assert valid == [[True, True], [True, True], [True, False], [True, True]]
+
+
 # In the graph.
 
 

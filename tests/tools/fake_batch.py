@@ -10,7 +10,8 @@ from agents.tools.transition import StepResult
 class FakeBatch:
     """Environment i counts its steps; its episodes last `lengths[i]` steps.
 
-    The observation is [i, step of the episode]; the reward is 10 ** i.
+    The observation is [i, step of the episode]; the reward is 10 ** i. A step (number, environment)
+    that is invalid begins a new episode.
     """
 
     def __init__(self, lengths, ends='terminated', invalid=(), tape=None):
@@ -36,7 +37,7 @@ class FakeBatch:
         self.actions.append(np.array(action))
         valid = np.array([(self.steps, i) not in self._invalid for i in range(self.num_envs)])
         self.steps += 1
-        self._time += valid
+        self._time = np.where(valid, self._time + 1, 0)
         ended = (self._time == self._lengths) & valid
         next_obs = self._obs()
         self._time[ended] = 0

@@ -50,10 +50,18 @@ def test_the_policy_takes_its_best_action():
     assert np.ravel(batch.actions).tolist() == [2, 2, 2]
 
 
-def test_invalid_rows_count_for_nothing():
-    _, evaluation = make([2], invalid=[(0, 0), (2, 0)])
-    episodes = evaluation([0])
-    assert (episodes.score.tolist(), episodes.length.tolist()) == ([2], [2])
+def test_an_episode_that_an_invalid_row_cuts_is_played_anew():
+    # Steps of environment 0: x 1 x 1 2, where 2 ends the episode.
+    batch, evaluation = make([2, 1], invalid=[(0, 0), (2, 0)])
+    episodes = evaluation([0, 0])
+    assert (episodes.score.tolist(), episodes.length.tolist()) == ([2, 10], [2, 1])
+    assert batch.steps == 5
+
+
+def test_invalid_rows_after_the_episode_count_for_nothing():
+    _, evaluation = make([2, 4], invalid=[(2, 0)])
+    episodes = evaluation([0, 0])
+    assert (episodes.score.tolist(), episodes.length.tolist()) == ([2, 40], [2, 4])
 
 
 def test_the_number_of_seeds_must_fit():

@@ -116,3 +116,12 @@ def test_other_signals_that_the_program_handles_do_not_stop_it():
             assert not readable(interrupts.fileno())
     finally:
         signal.signal(signal.SIGUSR1, former)
+
+
+def test_a_signal_ends_a_sleep(received):
+    interrupts.sleep(0)
+    with interrupts.watch():
+        interrupts.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(interrupts.Interrupted):
+            interrupts.sleep(1000)

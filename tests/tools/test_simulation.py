@@ -96,11 +96,29 @@ def test_the_score_is_not_a_number_when_no_episode_ended():
 
 
 def test_invalid_rows_count_for_nothing():
-    # Environment 0 does not step at time 1, so its first episode of two steps takes three.
-    _, recorder, simulation = make(lengths=[2], horizon=3, invalid=[(1, 0)])
+    # The row between the two episodes is not valid, as of engines that reset in the next step.
+    _, recorder, simulation = make(lengths=[2], horizon=5, invalid=[(2, 0)])
     metrics = simulation()
-    assert recorder.given['records']['transition'].valid[:, 0].tolist() == [True, False, True]
-    assert (metrics['episodes'], metrics['score'], metrics['length']) == (1, 2, 2)
+    valid = recorder.given['records']['transition'].valid[:, 0].tolist()
+    assert valid == [True, True, False, True, True]
+    assert (metrics['episodes'], metrics['score'], metrics['length']) == (2, 2, 2)
+    assert simulation.steps.numpy() == 4
+
+
+@pytest.mark.parametrize('horizon', [1, 2, 4, 8])
+def test_an_episode_that_an_invalid_row_cuts_is_not_counted(horizon):
+    # Steps of environment 0: 1 x 1 2 3 x 1 2, where 3 ends an episode; of 1: 1 2 3 1 2 3 1 2.
+    invalid = [(1, 0), (5, 0)]
+    _, _, simulation = make(lengths=[3, 3], horizon=horizon, invalid=invalid)
+    results = [simulation() for _ in range(8 // horizon)]
+    ended = [x for x in results if x['episodes']]
+    assert sum(x['episodes'] for x in results) == 3
+    # One score of 3 · 1 and two of 3 · 10.
+    assert sum(x['score'] * x['episodes'] for x in ended) == pytest.approx(63)
+    assert sum(x['length'] * x['episodes'] for x in ended) == pytest.approx(9)
+    assert simulation.score.numpy().tolist() == [2, 20]
+    assert simulation.length.numpy().tolist() == [2, 2]
+    assert simulation.steps.numpy() == 14
 
 
 def test_the_row_after_an_invalid_one_is_a_first_one():

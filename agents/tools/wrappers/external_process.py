@@ -1,5 +1,6 @@
 """Runs environments in another process."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,9 +8,16 @@ import gymnasium
 
 from agents.tools.batch_env import BatchEnv
 from agents.tools.wrappers.remote_batch import RemoteBatch
+from agents.tools.wrappers.restarting_batch import RestartingBatch
 from agents.tools.wrappers.worker_process import WorkerDied, WorkerError, WorkerTimeout
 
 __all__ = ['ExternalProcess', 'WorkerDied', 'WorkerError', 'WorkerTimeout']
+
+_KINDS: dict[str, Callable[..., RemoteBatch]] = {
+    'raise': RemoteBatch,
+    'restart': RestartingBatch,
+    'restart_all': functools.partial(RestartingBatch, also_non_finite=True),
+}
 
 
 class ExternalProcess(BatchEnv):
@@ -26,6 +34,8 @@ class ExternalProcess(BatchEnv):
         self,
         constructor: Callable[[], gymnasium.Env] | Sequence[Callable[[], gymnasium.Env]],
         timeout: float = 60.0,
+        on_failure: str = 'raise',
+        cores: Sequence[int] | None = None,
     ) -> None:
         """Start the process, without waiting for its environments.
 
@@ -34,10 +44,14 @@ class ExternalProcess(BatchEnv):
                 and classes of a script or notebook are fine.
             timeout: Longest time to wait for any reply, also for the environments to be made, in
                 seconds.
+            on_failure: 'raise', or 'restart' or 'restart_all' to start a process anew that dies,
+                hangs, or raises something in a step or reset; see `make_batch_env`.
+            cores: Cores that the process may use, None for all.
 
         Raises:
             TypeError: A constructor is not a function, or cannot be pickled.
-            ValueError: There is no constructor, or the timeout is not positive.
+            ValueError: There is no constructor, the timeout is not positive, or there is no such
+                way to handle failures.
         """
         constructors: list[Any] = [constructor]
         if isinstance(constructor, Sequence) and not isinstance(constructor, str):
@@ -47,7 +61,9 @@ class ExternalProcess(BatchEnv):
         if not timeout > 0:
             raise ValueError(f'Timeout must be positive, got timeout={timeout}.')
         check_constructors(constructors)
-        self._batch = RemoteBatch(constructors, timeout)
+        if on_failure not in _KINDS:
+            raise ValueError(f'Failures must be one of {", ".join(_KINDS)}, got {on_failure!r}.')
+        self._batch = _KINDS[on_failure](constructors, timeout, cores)
         self._adopt([self._batch])
 
     @property

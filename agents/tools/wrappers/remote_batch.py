@@ -1,5 +1,7 @@
 """Environments of a worker process, with the interface of those of this process."""
 
+import contextlib
+import os
 import pickle
 import warnings
 import weakref
@@ -22,24 +24,38 @@ class RemoteBatch:
     returns, so that many workers start side by side; what needs the environments waits for them.
     """
 
-    def __init__(self, constructors: Sequence[Callable[[], Any]], timeout: float) -> None:
+    failures = 0
+
+    def __init__(
+        self,
+        constructors: Sequence[Callable[[], Any]],
+        timeout: float,
+        cores: Sequence[int] | None = None,
+    ) -> None:
         """Start the worker.
 
         Args:
             constructors: Functions that make one environment each.
             timeout: Longest time to wait for the worker in seconds.
+            cores: Cores that the worker may use, None for all.
 
         Raises:
             TypeError: A constructor cannot be pickled.
         """
         self.num_envs = len(constructors)
-        self.worker = WorkerProcess(_describe(constructors), self.num_envs, timeout)
-        self._spaces: spaces.Spaces | None = None
-        self._arrays: Arrays | None = None
-        self._failure: Exception | None = None
+        self._description = _describe(constructors)
+        self._timeout = timeout
+        self._cores = cores
         self._first_index = 0
-        finalizer = weakref.finalize(self, shut_down, [self.worker])
+        self._workers: list[WorkerProcess] = []  # Holds one; the finalizer knows only this list.
+        finalizer = weakref.finalize(self, shut_down, self._workers)
         finalizer.atexit = False  # At exit all workers end side by side.
+        self._start()
+
+    @property
+    def worker(self) -> WorkerProcess:
+        """The process."""
+        return self._workers[0]
 
     @property
     def first_index(self) -> int:
@@ -106,6 +122,17 @@ class RemoteBatch:
         for batch in batches:
             batch._arrays = None
         return errors
+
+    def _start(self) -> None:
+        """Start the worker, in the place of the one before."""
+        self._spaces: spaces.Spaces | None = None
+        self._arrays: Arrays | None = None
+        self._failure: Exception | None = None
+        self._workers[:] = [WorkerProcess(self._description, self.num_envs, self._timeout)]
+        self.worker.first_index = self._first_index
+        if self._cores and hasattr(os, 'sched_setaffinity'):
+            with contextlib.suppress(OSError):  # Of no importance, or the process is gone.
+                os.sched_setaffinity(self.worker.pid, self._cores)
 
     def _connect(self) -> spaces.Spaces:
         """Wait until the environments exist, once.

@@ -4,9 +4,11 @@ It has no name: a descriptor of it is inherited by the worker, and it is gone wi
 that maps it.
 """
 
+import contextlib
 import math
 import mmap
 import os
+import struct
 import tempfile
 from typing import Any
 
@@ -16,6 +18,7 @@ from agents.tools import local_batch, spaces
 
 # Bytes, one cache line: arrays that one side writes share none with those of the other.
 _ALIGNMENT = 64
+_USAGE = struct.Struct('=Q')  # What stands before the arrays: see `note_usage`.
 
 
 def create() -> int:
@@ -30,7 +33,7 @@ def size(observation_space: spaces.Space, action_space: spaces.Space, num_envs: 
     """Return how many bytes the arrays of a batch take."""
     layout = _Layout()
     local_batch.make_arrays(observation_space, action_space, num_envs, layout)
-    return max(layout.offset, 1)  # Nothing cannot be mapped.
+    return layout.offset
 
 
 def map_arrays(
@@ -45,11 +48,23 @@ def map_arrays(
     return local_batch.make_arrays(observation_space, action_space, num_envs, layout)
 
 
+def note_usage(descriptor: int) -> None:
+    """Write down how much memory this process takes, for when it cannot be asked any more."""
+    with contextlib.suppress(OSError), open('/proc/self/statm') as file:
+        pages = int(file.read().split()[1])
+        os.pwrite(descriptor, _USAGE.pack(pages * mmap.PAGESIZE), 0)
+
+
+def read_usage(descriptor: int) -> int:
+    """Return how many bytes the process took when it last noted them, 0 if it never did."""
+    return _USAGE.unpack(os.pread(descriptor, _USAGE.size, 0).ljust(_USAGE.size, b'\0'))[0]
+
+
 class _Layout:
     """Allocates arrays one behind the other in a buffer, or only counts their bytes."""
 
     def __init__(self, buffer: mmap.mmap | None = None) -> None:
-        self.offset = 0
+        self.offset = _ALIGNMENT
         self._buffer = buffer
 
     def __call__(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:

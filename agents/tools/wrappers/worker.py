@@ -45,7 +45,7 @@ def main(description: bytes, memory: int, commands: int, replies: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # A terminal sends it to all; the parent decides.
     signal.signal(signal.SIGTERM, _stop)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
-    threading.Thread(target=_watch_parent, args=(commands,), daemon=True).start()
+    threading.Thread(target=_watch_parent, args=(commands, memory), daemon=True).start()
     envs: list[gymnasium.Env] = []
     batch, asked = None, False
     with contextlib.suppress(_Stopped):
@@ -93,7 +93,6 @@ def _prepare(
         os.ftruncate(memory, 0)
         os.ftruncate(memory, shared_memory.size(*pairs[0], len(envs)))
         batch = LocalBatch(envs, shared_memory.map_arrays(memory, *pairs[0], len(envs)))
-    os.close(memory)
     _write(replies, messages.pack(messages.VALUE, pairs))
     return batch
 
@@ -203,13 +202,13 @@ def _stop(signum: int, frame: Any) -> NoReturn:
     raise _Stopped
 
 
-def _watch_parent(commands: int) -> None:
+def _watch_parent(commands: int, memory: int) -> None:
     """End the process when the parent is gone, also from within a long step."""
     parent = os.getppid()
     poll = select.poll()
     poll.register(commands, 0)  # Reports hanging up only.
     while os.getppid() == parent and not poll.poll(_CHECK_MILLISECONDS):
-        pass
+        shared_memory.note_usage(memory)
     # Also ends the sleep of an environment, which an exception set from another thread would not.
     signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)  # type: ignore[arg-type]
     time.sleep(_CLOSE_SECONDS)

@@ -77,6 +77,7 @@ class WorkerProcess:
             timeout: Longest time to wait for a reply in seconds.
         """
         self.first_index = 0
+        self.started = time.monotonic()
         self._num_envs = num_envs
         self._timeout = timeout
         self._owner = os.getpid()
@@ -110,6 +111,19 @@ class WorkerProcess:
     def pid(self) -> int:
         """Process identifier of the worker."""
         return self._process.pid
+
+    @property
+    def envs(self) -> str:
+        """Which environments it runs, for messages."""
+        last = self.first_index + self._num_envs - 1
+        if self._num_envs == 1:
+            return f'environment {last}'
+        return f'environments {self.first_index} to {last}'
+
+    @property
+    def memory_usage(self) -> int:
+        """How many bytes of memory it took about a second ago, 0 if that is not known."""
+        return 0 if self._closed else shared_memory.read_usage(self.memory)
 
     def send(self, message: bytes) -> None:
         """Send a command, after replies that are still due were received and dropped.
@@ -201,12 +215,6 @@ class WorkerProcess:
             except BrokenPipeError:
                 raise self._died() from None
 
-    def _envs(self) -> str:
-        last = self.first_index + self._num_envs - 1
-        if self._num_envs == 1:
-            return f'environment {last}'
-        return f'environments {self.first_index} to {last}'
-
     def _died(self) -> WorkerDied:
         """Describe how the process ended."""
         try:
@@ -214,21 +222,19 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:  # Its environment closed our pipe: it is lost, too.
             self._process.kill()
             self._process.wait()
-            return WorkerDied(f'Worker process {self.pid} of {self._envs()} closed its pipe.')
+            return WorkerDied(f'Worker process {self.pid} of {self.envs} closed its pipe.')
         if code >= 0:
-            return WorkerDied(
-                f'Worker process {self.pid} of {self._envs()} exited with code {code}.'
-            )
+            return WorkerDied(f'Worker process {self.pid} of {self.envs} exited with code {code}.')
         try:
             name = signal.Signals(-code).name
         except ValueError:
             name = f'signal {-code}'
         hint = ' Was the machine out of memory?' if -code == signal.SIGKILL else ''
-        return WorkerDied(f'Worker process {self.pid} of {self._envs()} was ended by {name}.{hint}')
+        return WorkerDied(f'Worker process {self.pid} of {self.envs} was ended by {name}.{hint}')
 
     def _late(self) -> WorkerTimeout:
         return WorkerTimeout(
-            f'Worker process {self.pid} of {self._envs()} must answer in time, got no reply within '
+            f'Worker process {self.pid} of {self.envs} must answer in time, got no reply within '
             f'timeout={self._timeout:g} seconds. Pass a larger timeout if its environments need it.'
         )
 
