@@ -1,21 +1,37 @@
 """Measure against peers and print one table: python3 -m benchmarks [ROW ...]."""
 
 import argparse
+import json
 import os
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks import compiled, pool, startup, stepping, training
+from benchmarks import (
+    acting,
+    chart,
+    compiled,
+    pool,
+    scaling,
+    solving,
+    startup,
+    stepping,
+    training,
+    updating,
+)
 from benchmarks.contest import Line, Options
-from benchmarks.report import report
+from benchmarks.report import as_data, report
 
 # A row is a function from how much to measure to lines of the table; its docstring is printed.
 ROWS: dict[str, Callable[[Options], list[Line]]] = {
     function.__name__: function
     for function in (
         stepping.stepping,
+        acting.acting,
         training.training,
+        updating.updating,
+        solving.solving,
+        scaling.scaling,
         startup.startup,
         startup.first_score,
         compiled.compiled_stepping,
@@ -47,6 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.outdir:
         args.outdir.mkdir(parents=True, exist_ok=True)
         (args.outdir / 'results.md').write_text(text, encoding='utf-8')
+        data = json.dumps(as_data(options, results), indent=2, ensure_ascii=False)
+        (args.outdir / 'results.json').write_text(data + '\n', encoding='utf-8')
+        chart.draw([x for lines in results.values() for x in lines], args.outdir / 'results.png')
     return int(any(line.failed for lines in results.values() for line in lines))
 
 
@@ -67,10 +86,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         dest='outdir',
         action='store_const',
         const=pathlib.Path(__file__).parent,
-        help='Write the table to benchmarks/results.md as well.',
+        help='Write results.md, results.json and results.png to benchmarks/ as well.',
     )
     parser.add_argument(
-        '--outdir', type=pathlib.Path, help='Write the table to results.md in this folder as well.'
+        '--outdir', type=pathlib.Path, help='Write those files to this folder instead.'
     )
     args = parser.parse_args(argv)
     unknown = [name for name in args.rows if name not in ROWS]

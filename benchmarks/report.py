@@ -1,5 +1,6 @@
 """The table that is printed and kept."""
 
+import dataclasses
 import datetime
 import importlib.metadata
 import inspect
@@ -7,6 +8,7 @@ import pathlib
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import agents
 from benchmarks.contest import Figures, Line, Options, number
@@ -14,7 +16,7 @@ from benchmarks.stepping import usable_cores
 
 PACKAGES = (
     *('tensorflow', 'keras', 'gymnasium', 'numpy', 'stable-baselines3', 'torch'),
-    *('jax', 'gymnax', 'envpool'),
+    *('jax', 'gymnax', 'sbx-rl', 'envpool', 'mujoco', 'ale-py'),
 )
 COLUMNS = ('what', 'agents', 'peer', "peer's figure", 'ratio', 'wanted', 'met', 'spread')
 LEGEND = """Figures are medians of the repeats, in which the contenders take turns. The ratio says
@@ -37,6 +39,35 @@ def report(
     rows = [f'**{row.__name__}**: {inspect.getdoc(row)}' for row in results]
     sections = ['# Results', _header(options, results, load), table(lines), LEGEND, *rows]
     return '\n\n'.join(sections) + '\n'
+
+
+def as_data(options: Options, results: Mapping[Callable, Sequence[Line]]) -> dict[str, Any]:
+    """Return everything that was measured as plain data, every single figure included.
+
+    Args:
+        options: How much was measured.
+        results: Lines of each row's function.
+    """
+    rows = [
+        {
+            'row': row.__name__,
+            **dataclasses.asdict(line),
+            'ratio': line.ratio,
+            'met': line.met,
+        }
+        for row, lines in results.items()
+        for line in lines
+    ]
+    versions = {name: _version(name) for name in PACKAGES}
+    return {
+        'date': str(datetime.date.today()),
+        'processor': _processor(),
+        'cores': usable_cores(),
+        'python': platform.python_version(),
+        'versions': {'agents': agents.__version__, **versions},
+        'options': dataclasses.asdict(options),
+        'lines': rows,
+    }
 
 
 def table(lines: Sequence[Line]) -> str:

@@ -5,77 +5,112 @@ import os
 import time
 from typing import Any
 
-import gymnasium
 import numpy as np
 
+from benchmarks import peers, tasks
 from benchmarks.contest import Contender, Line, Options, contest
 
-TASK = 'CartPole-v1'
-NUM_ENVS = 64
+# Tasks and numbers of environments.
+SIZES = (
+    *((task, 64) for task in tasks.TASKS),
+    *((task, num_envs) for task in (tasks.CART_POLE, tasks.CHEETAH) for num_envs in (16, 256)),
+)
+QUICK = ((tasks.CART_POLE, 64), (tasks.CHEETAH, 64))
+LIMIT = 'limit: cores × plain loop'
+# What is wanted, in multiples of the other's rate.
+WANTED = {
+    (tasks.CART_POLE, 64): {
+        LIMIT: 0.65,
+        'Gymnasium async': 12.0,
+        'Gymnasium sync': 1.3,
+        'SB3 SubprocVecEnv': 12.0,
+    },
+    (tasks.CHEETAH, 64): {LIMIT: 0.85, 'Gymnasium async': 5.0},
+    (tasks.IMAGES, 64): {'Gymnasium async': 3.0},
+}
 
 
 def stepping(options: Options) -> list[Line]:
-    """64 × CartPole-v1, random actions drawn beforehand, resets included.
+    """Batches of environments, random actions drawn beforehand, resets included.
 
-    Both sides step `gymnasium.make('CartPole-v1')` with default settings: here
-    `make_batch_env(make, 64)`, there `make_vec('CartPole-v1', 64, vectorization_mode=...)`.
-    64 environments stepped once are 64 steps. One of Gymnasium's environments that resets does
-    nothing else in that call, which counts as a step all the same. The limit is the number of
-    usable cores × the rate of one unwrapped environment in a plain Python loop, resets included.
+    All sides step what `gymnasium.make` makes with default settings: here `make_batch_env(make, n)`
+    with one worker process per core, there what the names say, each in its default configuration
+    (SubprocVecEnv forked); EnvPool steps its own version of the task. n environments stepped once
+    are n steps. Environments of Gymnasium and EnvPool that reset do nothing else in that call,
+    which counts as a step all the same. A process per environment is not measured above 64. The
+    limit is the number of usable cores × the rate of one unwrapped environment in a plain Python
+    loop, resets included. Breakout: 84×84 grey pixels, 4 frames a step, the last 4 stacked.
     """
-    seconds = 0.5 if options.quick else 2.0
+    lines = []
+    for task, num_envs in QUICK if options.quick else SIZES:
+        lines += step(task, num_envs, options)
+    return lines
+
+
+def step(task: str, num_envs: int, options: Options) -> list[Line]:
+    """Measure one task with one number of environments; a line for each peer."""
+    seconds = 0.3 if options.quick else 1.0
+    needs = tasks.NEEDS.get(task, '')
+    kwargs = {'task': task, 'num_envs': num_envs, 'seconds': seconds}
+    limit = Contender(LIMIT, step_plainly, {'task': task, 'seconds': seconds}, needs=needs)
     sides = [
-        [Contender('agents', step_ours, {'seconds': seconds})],
-        [Contender('Gymnasium async', step_gymnasium, {'seconds': seconds, 'mode': 'async'})],
-        [Contender('Gymnasium sync', step_gymnasium, {'seconds': seconds, 'mode': 'sync'})],
-        [Contender('limit: cores × plain loop', step_plainly, {'seconds': seconds})],
+        [Contender('agents', step_ours, kwargs, needs=needs)],
+        *([peer] for peer in peers.contenders(step_peer, task, num_envs, seconds=seconds)),
+        [limit],
     ]
-    ours, *peers = contest(sides, options.repeats)
-    what = f'step {NUM_ENVS} × {TASK}'
-    return [
-        Line(what, 'steps/s', ours, peer, ratio_wanted=wanted)
-        for peer, wanted in zip(peers, (10.0, 1.3, None), strict=True)
-    ]
+    ours, *others = contest(sides, options.repeats)
+    wanted = WANTED.get((task, num_envs), {})
+    what = f'step {num_envs} × {task}'
+    return [Line(what, 'steps/s', ours, x, ratio_wanted=wanted.get(x.name)) for x in others]
 
 
-def step_ours(seconds: float) -> float:
+def step_ours(task: str, num_envs: int, seconds: float) -> float:
     from agents import tools
 
-    return rate(tools.make_batch_env(lambda: gymnasium.make(TASK), NUM_ENVS), seconds)
+    return rate(tools.make_batch_env(tasks.maker(task), num_envs), num_envs, task, seconds)
 
 
-def step_gymnasium(seconds: float, mode: str) -> float:
-    return rate(gymnasium.make_vec(TASK, NUM_ENVS, vectorization_mode=mode), seconds)
+def step_peer(
+    peer: str, task: str, num_envs: int, seconds: float, mode: str | None = None
+) -> float:
+    kwargs = {'mode': mode} if mode else {}
+    return rate(peers.make(peer, task, num_envs, **kwargs), num_envs, task, seconds)
 
 
-def step_plainly(seconds: float) -> float:
-    env = gymnasium.make(TASK).unwrapped
-    actions = np.random.default_rng(0).integers(2, size=1000).tolist()
+def step_plainly(task: str, seconds: float) -> float:
+    env = tasks.make(task)
+    if task != tasks.BREAKOUT:  # Whose wrappers are part of the task.
+        env = env.unwrapped
+    actions = list(tasks.random_actions(env.action_space, 1)[:, 0])
     env.reset(seed=0)
-    calls = 0
+    steps, most = 0, getattr(env.spec, 'max_episode_steps', None) or 1000
     begin = time.perf_counter()
-    while time.perf_counter() - begin < seconds:
-        for action in actions:
-            _, _, terminated, _, _ = env.step(action)
-            if terminated:
-                env.reset()
-        calls += len(actions)
+    for calls in itertools.count(1):
+        steps += 1
+        _, _, terminated, truncated, _ = env.step(actions[calls % len(actions)])
+        if terminated or truncated or steps == most:
+            env.reset()
+            steps = 0
+        if calls % 100 == 0 and time.perf_counter() - begin >= seconds:
+            break
     return usable_cores() * calls / (time.perf_counter() - begin)
 
 
-def rate(env: Any, seconds: float) -> float:
-    """Steps per second of a batch of environments with two actions; closes it.
+def rate(env: Any, num_envs: int, task: str, seconds: float) -> float:
+    """Steps per second of a batch of environments; closes it.
 
     Args:
-        env: Batch with `num_envs`, `reset(seed)`, `step(action)` and `close()`.
+        env: Batch with `reset()`, `step(action)` and `close()`.
+        num_envs: Number of its environments.
+        task: Name of the task, which says what actions there are.
         seconds: How long to measure, after a fifth of it for warming up.
     """
-    actions = np.random.default_rng(0).integers(2, size=(1000, env.num_envs))
-    env.reset(seed=0)
+    actions = tasks.random_actions(tasks.make(task).action_space, num_envs)
+    env.reset()
     _step_for(env, actions, seconds / 5)
     calls, elapsed = _step_for(env, actions, seconds)
     env.close()
-    return calls * env.num_envs / elapsed
+    return calls * num_envs / elapsed
 
 
 def usable_cores() -> int:

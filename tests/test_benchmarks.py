@@ -1,13 +1,32 @@
 import dataclasses
+import inspect
 import json
 import subprocess
 import sys
 
 import numpy as np
+import PIL.Image
 import pytest
 
 from agents.scripts.progress import Progress
-from benchmarks import __main__, alone, compiled, contest, pool, report, startup, stepping, training
+from benchmarks import (
+    __main__,
+    acting,
+    alone,
+    chart,
+    compiled,
+    contest,
+    peers,
+    pool,
+    report,
+    scaling,
+    solving,
+    startup,
+    stepping,
+    tasks,
+    training,
+    updating,
+)
 from benchmarks.contest import Contender, Figures, Line, Options
 
 
@@ -110,7 +129,10 @@ def test_the_report_names_machine_versions_and_conditions(tmp_path, monkeypatch,
 def test_a_row_that_is_not_there_ends_with_those_that_are(capsys):
     with pytest.raises(SystemExit):
         __main__.main(['steping'])
-    assert "There is no row 'steping'. There are: stepping, training" in capsys.readouterr().err
+    assert (
+        "There is no row 'steping'. There are: stepping, acting, training"
+        in capsys.readouterr().err
+    )
 
 
 def test_every_row_says_what_it_measures():
@@ -126,7 +148,7 @@ def test_a_figure_comes_from_another_process_and_so_does_its_failure():
 
 def test_a_process_that_takes_too_long_is_ended():
     with pytest.raises(subprocess.TimeoutExpired):
-        alone.measure(stepping.step_plainly, {'seconds': 1000.0}, timeout=1)
+        alone.measure(stepping.step_plainly, {'task': 'CartPole-v1', 'seconds': 1000.0}, timeout=1)
 
 
 def test_importing_the_rows_imports_neither_tensorflow_nor_a_peer():
@@ -152,30 +174,143 @@ def test_only_lines_with_the_score_of_an_evaluation_are_found(capsys):
         assert startup.is_score(capsys.readouterr().out) is found
 
 
-def test_a_batch_of_two_steps_and_has_a_rate(monkeypatch):
-    monkeypatch.setattr(stepping, 'NUM_ENVS', 2)
-    assert stepping.step_ours(0.01) > 0
+@pytest.mark.parametrize('task', [tasks.CART_POLE, tasks.IMAGES])
+def test_all_ways_to_step_two_environments_have_a_rate(task):
+    assert stepping.step_ours(task, 2, 0.01) > 0
+    for mode in ('sync', 'async'):
+        assert stepping.step_peer('Gymnasium', task, 2, 0.01, mode) > 0
+    assert stepping.step_plainly(task, 0.01) > 0
+
+
+def test_images_cost_nothing_and_episodes_of_them_end():
+    env = tasks.make(tasks.IMAGES)
+    obs, _ = env.reset(seed=0)
+    steps = 0
+    while True:
+        other, _, terminated, truncated, _ = env.step(0)
+        steps += 1
+        assert other is obs and not terminated
+        if truncated:
+            break
+    assert steps == 1000 and env.observation_space.contains(obs)
+
+
+def test_random_actions_are_in_the_space():
+    for task in (tasks.CART_POLE, tasks.PENDULUM):
+        space = tasks.make(task).action_space
+        actions = tasks.random_actions(space, 3, 50)
+        assert actions.shape == (50, 3, *space.shape)
+        assert all(space.contains(action) for row in actions for action in row)
+        assert len(np.unique(actions)) > 1
+
+
+def test_a_peer_with_a_process_for_each_environment_is_left_out_of_large_batches():
+    def names(num_envs, task=tasks.CART_POLE):
+        return [peer.name for peer in peers.contenders(stepping.step_peer, task, num_envs)]
+
+    several = ['Gymnasium async', 'Gymnasium sync', 'SB3 SubprocVecEnv', 'SB3 DummyVecEnv']
+    assert names(64) == [*several, 'EnvPool']
+    assert names(65) == ['Gymnasium sync', 'SB3 DummyVecEnv', 'EnvPool']
+    assert names(64, tasks.IMAGES) == several  # EnvPool has no such task.
 
 
 @pytest.mark.parametrize(('seconds', 'count'), [(1000.0, 20), (1e-9, 1)])
 def test_training_ends_after_20_updates_or_the_time(seconds, count):
     updates = []
-    assert training.rate(lambda: updates.append(1), seconds) > 0
+    assert training.rate(lambda: updates.append(1), 100, seconds) > 0
     assert len(updates) == count
 
 
-def test_options_decide_how_long_to_measure(monkeypatch):
-    seen = []
+def fake_contest(seen):
+    """Return a contest that measures nothing, and notes names and arguments of contenders."""
 
-    def fake(sides, repeats):
-        seen.append((repeats, sides[0][0].kwargs['seconds']))
+    def fake(sides, repeats, lower_is_better=False):
+        seen.extend((repeats, contender) for side in sides for contender in side)
         return [Figures(side[0].name, [1.0]) for side in sides]
 
-    monkeypatch.setattr(stepping, 'contest', fake)
+    return fake
+
+
+@pytest.mark.parametrize(
+    ('module', 'row', 'wanted'),
+    [
+        (stepping, 'stepping', {12.0, 1.3, 0.65, 5.0, 0.85, 3.0}),
+        (acting, 'acting', {0.6, 0.9}),
+        (training, 'training', {7.0, 3.0, 6.0, 8.0}),
+        (updating, 'updating', {10.0, 1.0}),
+        (solving, 'solving', set()),
+        (scaling, 'scaling', set()),
+    ],
+)
+def test_rows_say_what_is_wanted_and_quick_ones_measure_less(monkeypatch, module, row, wanted):
+    counts = []
     for options in (Options(5), Options(1, quick=True)):
-        lines = stepping.stepping(options)
-    assert seen == [(5, 2.0), (1, 0.5)]
-    assert [line.ratio_wanted for line in lines] == [10.0, 1.3, None]
+        seen = []
+        monkeypatch.setattr(module, 'contest', fake_contest(seen))
+        lines = getattr(module, row)(options)
+        assert all(json.dumps(contender.kwargs) for _, contender in seen)
+        # Functions can be called with what they are given.
+        for _, contender in seen:
+            inspect.signature(contender.function).bind(**contender.kwargs)
+        counts.append(len(seen))
+        if not options.quick:
+            assert {line.ratio_wanted for line in lines} - {None} == wanted
+    assert 0 < counts[1] < counts[0] or row == 'acting'
+
+
+def test_the_overhead_of_a_step_is_measured_in_microseconds():
+    assert 1 < alone.measure(acting.overhead, {'seconds': 0.01}) < 1e6
+
+
+def test_an_update_takes_milliseconds():
+    assert updating.update_ours(2, 8, 4, 1, repeats=1) > 0
+
+
+def test_more_environments_take_more_memory():
+    assert 10 < scaling.memory(1, 1) < scaling.memory(4, 2) < 10_000
+    assert scaling.start(2, 2) > 0
+    assert scaling.steps_per_second(2, 1, 0.01) > 0
+
+
+def test_an_evaluation_that_is_good_enough_is_found(capsys):
+    values = {'score': -199.0, 'score_std': 1.0, 'episodes': 16, 'cut': 0, 'steps_per_second': 1.0}
+    for phase, score, found in (
+        ('train', -100.0, False),
+        ('eval', -201.0, False),
+        ('eval', -199.0, True),
+    ):
+        Progress(1000).record(phase, 100, {**values, 'score': score})
+        assert solving.reached(-200.0)(capsys.readouterr().out) is found
+
+
+def test_each_thing_that_was_measured_has_a_panel_of_its_contenders(tmp_path):
+    ours, missing = Figures('agents', [4.0, 2.0, 3.0]), Figures('gone', problem='missing')
+    one, two = Figures('one', [1.0]), Figures('two', [2.0])
+    lines = [
+        Line('speed', 'm/s', ours, one),
+        Line('speed', 'm/s', ours, two),
+        Line('speed', 'm/s', ours, missing),
+        Line('alone', 'm', ours),
+    ]
+    assert chart.group(lines) == [('speed, m/s', [ours, one, two])]
+    chart.draw(lines, tmp_path / 'bars.png')
+    with PIL.Image.open(tmp_path / 'bars.png') as image:
+        assert image.format == 'PNG' and image.width == 900
+
+
+def test_data_holds_every_figure_and_the_verdict():
+    def speed(options):
+        """Conditions."""
+
+    line = Line('speed', 'm/s', Figures('agents', [4.0, 2.0]), Figures('one', [1.0]), 2.5)
+    data = json.loads(json.dumps(report.as_data(Options(2), {speed: [line]})))
+    (row,) = data['lines']
+    assert row['row'] == 'speed' and row['ours'] == {
+        'name': 'agents',
+        'values': [4.0, 2.0],
+        'problem': '',
+    }
+    assert (row['ratio'], row['met'], data['options']['repeats']) == (3.0, True, 2)
 
 
 def test_a_task_is_solved_by_the_mean_of_an_evaluation(capsys):

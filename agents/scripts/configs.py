@@ -60,9 +60,7 @@ class Config(Hyperparameters):
     num_workers: int = field(-1, 'Processes of environments; -1: one per core, 0: in this one.')
     worker_timeout: float = field(60.0, 'Seconds that an environment may take for a step, > 0.')
     on_worker_failure: str = field(
-        'restart',
-        'What follows when one fails or is too slow: raise; restart; restart_all, also after '
-        'values that are not finite.',
+        'restart', 'When one fails: raise, restart, or restart_all (also for values not finite).'
     )
     threads: int = field(
         0, "Threads within an operation; 0: TensorFlow's choice. Results depend on it."
