@@ -118,6 +118,24 @@ def cartpole() -> Config:
     )
 
 
+def cheetah() -> Config:
+    """Run on two legs, in MuJoCo."""
+    return Config(
+        env='HalfCheetah-v5',
+        steps=1_000_000,
+        num_envs=16,
+        horizon=128,
+        learning_rate=3e-4,
+        decay_learning_rate=True,
+        recompute_advantages=True,
+        init_std=0.6,
+        value_coef=0.25,
+        eval_envs=8,
+        eval_every=100_000,
+        log_every=50_000,
+    )
+
+
 def debug() -> Config:
     """Go through everything in seconds; learns nothing."""
     return Config(
@@ -140,7 +158,7 @@ def debug() -> Config:
 
 
 TASKS: dict[str, Callable[[], Config]] = {
-    function.__name__: function for function in (cartpole, debug, pendulum)
+    function.__name__: function for function in (cartpole, cheetah, debug, pendulum)
 }
 
 

@@ -163,5 +163,12 @@ def _hint(task: str, module: str) -> str:
             f'No package has registered tasks of {namespace}/. Install it, and write module:Task '
             'if it must be imported first.'
         )
+    from agents.scripts import engines  # Not above: it imports this package's environments.
+
+    if having := engines.engines_of(task):
+        return (
+            f'It is one of engine={" or ".join(having)}. Processes, which also film, need a task '
+            'of Gymnasium.'
+        )
     hint = nearest(task, gymnasium.registry)
     return f'The module {module} does not register it. {hint}' if module else hint
