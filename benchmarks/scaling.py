@@ -54,7 +54,7 @@ def memory(num_envs: int, workers: int) -> float:
     with _make(num_envs, workers) as env:
         env.reset(seed=0)
         pids = ['self', *(str(batch.worker.pid) for batch in env._batches)]
-        return sum(map(_resident, pids)) / 1e6
+        return sum(map(resident, pids)) / 1e6
 
 
 def _make(num_envs: int, workers: int) -> Any:
@@ -63,6 +63,7 @@ def _make(num_envs: int, workers: int) -> Any:
     return tools.make_batch_env(tasks.maker(tasks.CART_POLE), num_envs, workers)
 
 
-def _resident(pid: str) -> int:
+def resident(pid: str) -> int:
+    """Return the resident memory of a process, bytes."""
     status = pathlib.Path(f'/proc/{pid}/status').read_text()
     return int(re.search(r'VmRSS:\s+(\d+) kB', status)[1]) * 1024

@@ -1,6 +1,8 @@
 """From a config to environments that are not Python objects in processes."""
 
 import importlib.util
+import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import gymnasium
@@ -42,7 +44,7 @@ def check(config: Config) -> None:
             )
         return
     if _is_own(config):
-        import_object(task, 'environment')
+        _import_function(task)
     elif engine not in (having := engines_of(task)):
         raise UserError(
             f'The engine {engine} has no task {task!r}. '
@@ -110,7 +112,7 @@ def _make_environment(config: Config) -> Environment:
     """Make an environment that is a tensor program."""
     try:
         if _is_own(config):
-            environment = import_object(config.env, 'environment')(**config.env_kwargs)
+            environment = _import_function(config.env)(**config.env_kwargs)
         else:
             make = native if config.engine == 'tensorflow' else in_jax
             environment = make(config.env, **config.env_kwargs)
@@ -122,6 +124,25 @@ def _make_environment(config: Config) -> Environment:
             f'{type(environment).__name__}.'
         )
     return environment
+
+
+def _import_function(path: str) -> Callable[..., Environment]:
+    """Import a user's function that makes an environment.
+
+    Its annotation is asked for since configs also come with other people's runs, and could name any
+    function that there is, with arguments.
+
+    Raises:
+        UserError: There is no such function, or it does not say that it makes an environment.
+    """
+    function = import_object(path, 'environment')
+    known = callable(function) and inspect.get_annotations(function, eval_str=True)
+    if not known or known.get('return') is not Environment:
+        raise UserError(
+            f'The function {path} must be annotated to return an environment, '
+            'def NAME(…) -> agents.envs.Environment, so that no config can call anything else.'
+        )
+    return function
 
 
 def _is_own(config: Config) -> bool:

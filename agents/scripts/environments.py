@@ -138,11 +138,15 @@ def find_wrapper(spec: Wrapper) -> functools.partial:
         spec: `Name` or `{Name: {argument: value}}`.
 
     Raises:
-        UserError: There is no such wrapper.
+        UserError: There is no such wrapper, or it is none.
     """
     name, kwargs = (spec, {}) if isinstance(spec, str) else next(iter(spec.items()))
     if ':' in name:
-        return functools.partial(import_object(name, 'wrapper'), **kwargs)
+        value = import_object(name, 'wrapper')
+        # Nothing else is called, since configs also come with other people's runs.
+        if not (isinstance(value, type) and issubclass(value, gymnasium.Wrapper)):
+            raise UserError(f'The wrapper {name} must be a class derived from gymnasium.Wrapper.')
+        return functools.partial(value, **kwargs)
     from agents.tools import wrappers
 
     # This package's own go before Gymnasium's of the same name.

@@ -11,9 +11,12 @@ import tensorflow as tf
 from agents import algorithms
 from agents.scripts import checkpoints, runs, saved_spaces
 from agents.scripts.configs import ALGORITHMS, Config
-from agents.scripts.mistakes import import_object
+from agents.scripts.mistakes import UserError, import_object
 from agents.tools import spaces
 from agents.tools.transition import Nest
+
+# What every algorithm does; see `algorithms.algorithm`.
+VERBS = ('initial', 'perform', 'experience', 'update')
 
 
 def load(
@@ -101,10 +104,30 @@ def make_algorithm(
     if config.algorithm in ALGORITHMS:
         constructor = getattr(algorithms, ALGORITHMS[config.algorithm])
     else:
-        constructor = import_object(config.algorithm, 'algorithm')
+        constructor = import_algorithm(config.algorithm)
     if config.decay_learning_rate:
         config = dataclasses.replace(config, decay_updates=config.updates)
     return constructor(observation_space, action_space, config.num_envs, config)
+
+
+def import_algorithm(path: str) -> type:
+    """Import a user's algorithm.
+
+    Args:
+        path: 'module:Class'.
+
+    Raises:
+        UserError: There is no such class, or it has not the verbs of an algorithm.
+    """
+    constructor = import_object(path, 'algorithm')
+    # Nothing else is called, since configs also come with other people's runs.
+    missing = [verb for verb in VERBS if not hasattr(constructor, verb)]
+    if missing or not isinstance(constructor, type):
+        raise UserError(
+            f'The algorithm {path} must be a class with the verbs {", ".join(VERBS)}, got '
+            f'{constructor!r}, which lacks {", ".join(missing) or "none, but is no class"}.'
+        )
+    return constructor
 
 
 class Policy:

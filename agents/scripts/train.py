@@ -16,7 +16,7 @@ from typing import Any
 from agents.algorithms.hyperparameters import field
 from agents.scripts import configs, flags, quiet, runs, signals
 from agents.scripts.configs import Config
-from agents.scripts.mistakes import UserError, import_object
+from agents.scripts.mistakes import UserError
 from agents.scripts.progress import Progress
 
 
@@ -104,7 +104,9 @@ def check(config: Config) -> None:
         camera.check(config)
     quiet.import_tensorflow(config)
     if ':' in config.algorithm:
-        import_object(config.algorithm, 'algorithm')
+        from agents.scripts import policies
+
+        policies.import_algorithm(config.algorithm)
 
 
 def show(config: Config, run: runs.Run | None = None) -> int:

@@ -19,7 +19,7 @@ BOX = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
 MOVES = gymnasium.spaces.Discrete(2)
 
 
-def make(limit=3):
+def make(limit=3) -> envs.Environment:
     import tensorflow as tf
 
     def reset(seed):
@@ -33,7 +33,7 @@ def make(limit=3):
     return envs.Environment(reset, step, BOX, MOVES, 'own')
 
 
-def make_jax(limit=3):
+def make_jax(limit=3) -> envs.Environment:
     import jax.numpy as jnp
 
     def reset(seed):
@@ -47,7 +47,7 @@ def make_jax(limit=3):
     return envs.from_jax(reset, step, BOX, MOVES, 'own')
 
 
-def make_with_cholesky():
+def make_with_cholesky() -> envs.Environment:
     import jax
     import jax.numpy as jnp
 
@@ -58,7 +58,7 @@ def make_with_cholesky():
     return envs.from_jax(jax.vmap(reset), None, BOX, MOVES, 'own')
 
 
-def make_nothing():
+def make_nothing() -> envs.Environment:
     return 3
 """
 
@@ -221,3 +221,34 @@ def test_a_task_that_the_library_lacks_is_told_when_it_is_made():
     pytest.importorskip('gymnax')
     with pytest.raises(UserError, match="gymnax has no task 'CartPole-v7'. There is CartPole-v1"):
         engines.make_batch(config('jax', 'gymnax/CartPole-v7'), 2)
+
+
+HARMFUL = """
+import pathlib
+
+
+def touch(path='touched', *args, **kwargs):
+    pathlib.Path(path).touch()
+    return 3
+
+
+class Touch:
+    def __init__(self, *args, **kwargs):
+        touch()
+"""
+
+
+@pytest.mark.parametrize('engine', ['tensorflow', 'jax'])
+@pytest.mark.parametrize('name', ['os:system', 'engines_harm:touch', 'engines_harm:Touch'])
+def test_nothing_is_called_but_what_says_that_it_makes_an_environment(
+    engine, name, tmp_path, monkeypatch
+):
+    (tmp_path / 'engines_harm.py').write_text(HARMFUL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, 'path', list(sys.path))
+    config = Config(env=name, engine=engine)
+    for function in (engines.check, lambda config: engines.make_batch(config, 1)):
+        with pytest.raises(UserError, match=f'{name} must be annotated to return an environment'):
+            function(config)
+    assert not (tmp_path / 'touched').exists()
+    sys.modules.pop('engines_harm', None)
