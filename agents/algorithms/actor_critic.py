@@ -18,7 +18,7 @@ class Record(NamedTuple):
     """What is kept of a step, [T, B, ...]; `bootstrap` is the value after an episode was cut."""
 
     obs: Nest
-    sample: tf.Tensor
+    sample: Nest
     reward: tf.Tensor
     ended: tf.Tensor
     bootstrap: tf.Tensor
@@ -47,7 +47,7 @@ class ActorCritic(tf.Module):
         super().__init__(name='actor_critic')
         self._hyper = hyper = hyper or Hyperparameters()
         self._action_space = action_space
-        self.policy, self.value = networks.feed_forward(observation_space, action_space, hyper)
+        self.policy, self.value = networks.build(observation_space, action_space, hyper)
         self._weights = self.policy.weights + self.value.weights
         self.optimizer = keras.optimizers.Adam(hyper.learning_rate, epsilon=hyper.adam_epsilon)
         self.optimizer.build(self._weights)
@@ -62,7 +62,8 @@ class ActorCritic(tf.Module):
         """Sample actions in training, take the most likely ones otherwise."""
         policy = self.policy(obs)
         sample = policy.sample(seed) if training else policy.mode()
-        return actions.to_environment(sample, self._action_space), sample, carry
+        action = actions.to_environment(sample, self._action_space, self._hyper.distribution)
+        return action, sample, carry
 
     def experience(self, transition: Transition, extras: Nest) -> Record:
         """Keep the step, and the value of the last observation where an episode was cut."""
@@ -83,12 +84,12 @@ class ActorCritic(tf.Module):
         # cuts is bootstrapped with its observation.
         records = minibatches.zero_invalid(records, records.valid)._replace(obs=records.obs)
         time, num_envs = records.reward.shape
-        merged = [time * num_envs]
-        obs = tf.reshape(records.obs, [*merged, *records.obs.shape[2:]])
-        sample = tf.reshape(records.sample, [*merged, *records.sample.shape[2:]])
-        valid = tf.reshape(records.valid, merged)
+        obs, sample, valid = tf.nest.map_structure(
+            lambda x: tf.reshape(x, [time * num_envs, *x.shape[2:]]),
+            (records.obs, records.sample, records.valid),
+        )
         with tf.GradientTape() as tape:
-            policy, value = self.policy(obs), self.value(obs)
+            policy, value = networks.evaluate(self.policy, self.value, obs)
             advantage = self._advantage(records, value, self.value(last_obs))
             policy_loss = -losses.masked_mean(policy.log_prob(sample) * advantage, valid)
             value_loss = losses.masked_mean(

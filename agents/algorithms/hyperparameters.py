@@ -20,6 +20,11 @@ class Hyperparameters:
 
     seed: int = field(0, 'Seed of weights, actions, minibatches and environments.')
     # Networks.
+    network: str = field(
+        'feed_forward',
+        'Layers: feed_forward; nature or impala for images; or module:function of your own.',
+    )
+    share_layers: bool = field(False, 'Let policy and value network share all hidden layers.')
     policy_layers: tuple[int, ...] = field((64, 64), 'Units of the hidden layers of the policy.')
     value_layers: tuple[int, ...] = field(
         (64, 64), 'Units of the hidden layers of the value network.'
@@ -30,6 +35,16 @@ class Hyperparameters:
         0.01, "Scale of the policy's output weights at the start, > 0."
     )
     init_std: float = field(1.0, 'Standard deviation of continuous actions at the start, > 0.')
+    # Actions.
+    distribution: str = field(
+        'normal', 'Distribution of continuous actions: normal, tanh_normal or beta.'
+    )
+    state_dependent_std: bool = field(
+        False, 'Let the deviation of continuous actions depend on the observation.'
+    )
+    action_mask: str = field(
+        '', 'Key of a Dict observation that says which actions are allowed; empty: none.'
+    )
     # Returns and advantages.
     discount: float = field(0.99, 'Discount of future rewards per step, in [0, 1].')
     gae_lambda: float = field(0.95, 'Decay of generalized advantage estimation, in [0, 1].')

@@ -10,7 +10,8 @@ from agents.algorithms import losses
 from agents.algorithms.hyperparameters import Hyperparameters
 from agents.algorithms.ppo_steps import GradientSteps, Rows
 from agents.parts import actions, minibatches, networks, returns
-from agents.parts.normalize import StreamingNormalize
+from agents.parts.normalize import StreamingNormalize, make_normalizer
+from agents.tools import spaces
 from agents.tools.transition import Nest, Transition
 
 _OBJECTIVES = ('clip', 'kl_penalty')
@@ -24,7 +25,7 @@ class Record(NamedTuple):
 
     Attributes:
         obs: Observation that was acted on, as the environment gave it, nest [T, B, ...].
-        sample: What the policy sampled, before rescaling and clipping, [T, B, ...].
+        sample: What the policy sampled, before rescaling and clipping, nest [T, B, ...].
         reward: Reward as the environment gave it, float32 [T, B].
         terminated: The world ended, bool [T, B].
         truncated: The episode was cut, bool [T, B].
@@ -33,7 +34,7 @@ class Record(NamedTuple):
     """
 
     obs: Nest
-    sample: tf.Tensor
+    sample: Nest
     reward: tf.Tensor
     terminated: tf.Tensor
     truncated: tf.Tensor
@@ -75,16 +76,21 @@ class PPO(tf.Module):
         _check_choice('compile', hyper.compile, _COMPILE)
         _check_choice('normalize_advantages', hyper.normalize_advantages, _NORMALIZE_ADVANTAGES)
         self._action_space = action_space
-        self.policy, self.value = networks.feed_forward(observation_space, action_space, hyper)
+        self.policy, self.value = networks.build(observation_space, action_space, hyper)
         self.steps = GradientSteps(self.policy, self.value, num_envs, hyper)
         self.normalize_obs = self.normalize_reward = None
-        if hyper.normalize_obs and isinstance(observation_space, gymnasium.spaces.Box):
-            self.normalize_obs = StreamingNormalize(observation_space.shape, clip=hyper.obs_clip)
+        if hyper.normalize_obs:
+            self.normalize_obs = make_normalizer(
+                observation_space, hyper.obs_clip, hyper.action_mask
+            )
         if hyper.normalize_rewards:
             self.normalize_reward = StreamingNormalize((), center=False, clip=hyper.reward_clip)
         self.running_return = tf.Variable(tf.zeros([num_envs]), trainable=False)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name='updates')
-        self.can_compile = whole = hyper.compile in ('auto', 'update')
+        whole = hyper.compile == 'update'
+        if hyper.compile == 'auto':
+            whole = networks.compiles_well(self.policy, self.value)
+        self.can_compile = whole
         self._update = tf.function(self._learn, autograph=False, jit_compile=whole)
 
     # The verbs.
@@ -99,7 +105,8 @@ class PPO(tf.Module):
         """Sample actions in training, take the most likely ones otherwise."""
         policy = self.policy(self._standardize(obs))
         sample = policy.sample(seed) if training else policy.mode()
-        return actions.to_environment(sample, self._action_space), sample, carry
+        action = actions.to_environment(sample, self._action_space, self._hyper.distribution)
+        return action, sample, carry
 
     def experience(self, transition: Transition, extras: Nest) -> Record:
         """Keep the step, and the value of the last observation where an episode was cut."""
@@ -133,7 +140,9 @@ class PPO(tf.Module):
         learning_rate = self._decay_learning_rate()
         reward, running_return = self._scale_rewards(records)
         obs = self._standardize(records.obs)
-        everything = tf.concat([obs, self._standardize(last_obs)[None]], 0)
+        everything = tf.nest.map_structure(
+            lambda x, last: tf.concat([x, last[None]], 0), obs, self._standardize(last_obs)
+        )
 
         def advantages() -> dict[str, tf.Tensor]:
             return self._advantages(records, everything, reward)
@@ -158,22 +167,29 @@ class PPO(tf.Module):
         metrics['histograms'] = _histograms(rows, valid)
         if self._hyper.objective == 'kl_penalty':
             metrics['penalty'] = self.steps.penalty.read_value()
-        if 'log_std' in rows.old_policy:
-            metrics['action_std'] = tf.reduce_mean(
-                tf.exp(self.policy(rows.obs[:1]).params()['log_std'])
-            )
+        if _log_stds(rows.old_policy):
+            metrics['action_std'] = self._action_std(rows, valid)
         return metrics
 
-    def _rows(self, records: Record, obs: tf.Tensor, advantages: dict[str, tf.Tensor]) -> Rows:
+    def _action_std(self, rows: Rows, valid: tf.Tensor) -> tf.Tensor:
+        """Return the mean deviation of continuous actions, of one row if all have the same."""
+        if not self._hyper.state_dependent_std:
+            some = tf.nest.map_structure(lambda x: x[:1], rows.obs)
+            stds = [tf.exp(x) for x in _log_stds(self.policy(some).params())]
+            return tf.reduce_mean(stds[0] if len(stds) == 1 else tf.concat(stds, -1))
+        stds = [tf.exp(x) for x in _log_stds(self.policy(rows.obs).params())]
+        return losses.masked_mean(tf.reduce_mean(tf.concat(stds, -1), -1), valid)
+
+    def _rows(self, records: Record, obs: Nest, advantages: dict[str, tf.Tensor]) -> Rows:
         """Flatten [T, B, ...] to [N, ...] and evaluate the policy before the update on all rows.
 
         Weights and statistics are still those that acted, so nothing of it had to be recorded.
         """
         valid = _flatten(records.valid)
-        policy = self.policy(_flatten(obs))
-        sample = _flatten(records.sample)
+        obs, sample = _flatten(obs), _flatten(records.sample)
+        policy = self.policy(obs)
         rows = Rows(
-            obs=_flatten(obs),
+            obs=obs,
             sample=sample,
             old_policy=policy.params(),
             old_log_prob=policy.log_prob(sample),
@@ -183,9 +199,7 @@ class PPO(tf.Module):
         # What stands in invalid rows may be anything, but zeros cannot spread.
         return minibatches.zero_invalid(rows, valid)
 
-    def _advantages(
-        self, records: Record, obs: tf.Tensor, reward: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
+    def _advantages(self, records: Record, obs: Nest, reward: tf.Tensor) -> dict[str, tf.Tensor]:
         """Compute value, advantage and return of every row, each [N].
 
         row           t         t + 1
@@ -195,7 +209,8 @@ class PPO(tf.Module):
         not valid               t + 1       o(t+1) is real, for it was acted on, but the
                                             advantage is cut between t and t + 1.
         """
-        values = tf.reshape(self.value(_flatten(obs)), obs.shape[:2])
+        time, num_envs = records.reward.shape
+        values = tf.reshape(self.value(_flatten(obs)), [time + 1, num_envs])
         ended = records.terminated | records.truncated
         next_value = tf.where(ended, records.bootstrap, values[1:])
         next_valid = tf.concat([records.valid[1:], tf.ones_like(records.valid[:1])], 0)
@@ -250,21 +265,28 @@ class PPO(tf.Module):
             self.normalize_reward.update(_flatten(running_return), valid)
         self.updates.assign_add(1)
 
-    def _standardize(self, obs: tf.Tensor) -> tf.Tensor:
+    def _standardize(self, obs: Nest) -> Nest:
         return obs if self.normalize_obs is None else self.normalize_obs.transform(obs)
 
 
-def _flatten(x: tf.Tensor) -> tf.Tensor:
+def _flatten(nest: Nest) -> Nest:
     """Merge time and environments, [T, B, ...] to [T · B, ...]."""
-    return tf.reshape(x, [x.shape[0] * x.shape[1], *x.shape[2:]])
+    return tf.nest.map_structure(
+        lambda x: tf.reshape(x, [x.shape[0] * x.shape[1], *x.shape[2:]]), nest
+    )
+
+
+def _log_stds(params: Nest) -> list[tf.Tensor]:
+    """Find the logarithms of deviations among the parameters of a distribution."""
+    return [x for path, x in spaces.parts(params) if path.endswith("['log_std']")]
 
 
 def _histograms(rows: Rows, valid: tf.Tensor) -> dict[str, tf.Tensor]:
     """Take some thousands of numbers of each; NaN stands in rows that are not valid."""
     result = {}
     for name, x in (
-        ('action', rows.sample),
-        ('normalized_obs', rows.obs),
+        *((f'action{path}', x) for path, x in spaces.parts(rows.sample)),
+        *((f'normalized_obs{path}', x) for path, x in spaces.parts(rows.obs)),
         ('value', rows.old_value),
         ('advantage', rows.advantage),
     ):

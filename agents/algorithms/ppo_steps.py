@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from agents.algorithms import losses
 from agents.algorithms.hyperparameters import Hyperparameters
-from agents.parts import minibatches
-from agents.parts.distributions import Distribution
+from agents.parts import minibatches, networks
+from agents.parts.distributions import Distribution, rebuild
 from agents.parts.keras_backend import import_keras
 from agents.parts.networks import Policy, Value
 
@@ -19,9 +19,9 @@ class Rows(NamedTuple):
     """Steps to learn from, [N, ...] with N = T · B, or a minibatch of them.
 
     Attributes:
-        obs: Standardised observations, [N, ...].
-        sample: What the policy sampled, [N, ...].
-        old_policy: Parameters of the distribution that was sampled from, dict of [N, ...].
+        obs: Standardised observations, nest [N, ...].
+        sample: What the policy sampled, nest [N, ...].
+        old_policy: Parameters of the distribution that was sampled from, nest [N, ...].
         old_log_prob: Its log probability of the sample, float32 [N].
         old_value: Value before the update, float32 [N].
         advantage: Advantage, float32 [N].
@@ -30,8 +30,8 @@ class Rows(NamedTuple):
     """
 
     obs: Any
-    sample: tf.Tensor
-    old_policy: dict[str, tf.Tensor]
+    sample: Any
+    old_policy: Any
     old_log_prob: tf.Tensor
     old_value: tf.Tensor
     advantage: tf.Tensor
@@ -191,7 +191,7 @@ class GradientSteps(tf.Module):
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor, dict[str, tf.Tensor]]:
         """Return losses of each row, float32 [M] each, the mean KL if it is used, and metrics."""
         hyper = self._hyper
-        policy = self._policy(rows.obs)
+        policy, value = networks.evaluate(self._policy, self._value, rows.obs)
         log_prob = policy.log_prob(rows.sample)
         advantage = rows.advantage
         if hyper.normalize_advantages == 'minibatch':
@@ -206,9 +206,7 @@ class GradientSteps(tf.Module):
             metrics['clip_fraction'] = losses.masked_mean(clipped, valid)
         else:
             policy_loss = losses.surrogate(log_prob, rows.old_log_prob, advantage)
-        value_loss = losses.value_loss(
-            self._value(rows.obs), rows.return_, rows.old_value, hyper.value_clip_range
-        )
+        value_loss = losses.value_loss(value, rows.return_, rows.old_value, hyper.value_clip_range)
         terms = {'policy_loss': policy_loss, 'value_loss': value_loss, 'entropy': policy.entropy()}
         return terms, kl, metrics
 
@@ -227,7 +225,7 @@ class GradientSteps(tf.Module):
 
 
 def _kl(rows: Rows, policy: Distribution) -> tf.Tensor:
-    return type(policy)(**rows.old_policy).kl(policy)
+    return rebuild(policy, rows.old_policy).kl(policy)
 
 
 def _loop_while_going(body: Callable, count: int, progress: Progress) -> Progress:

@@ -24,7 +24,7 @@ def check(environment: Environment, num_envs: int, jit_compile: bool) -> None:
         jit_compile: Whether XLA must be able to compile them.
 
     Raises:
-        TypeError: A space is neither Box nor Discrete.
+        TypeError: Batches cannot hold a space.
         ContractError: A shape, a dtype or a structure is not what it must be, or XLA lacks an
             operation.
         MemoryError: There are more environments than memory holds.

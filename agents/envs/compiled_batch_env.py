@@ -47,7 +47,7 @@ class CompiledBatchEnv(InGraphBatchEnv):
                 else TensorFlow runs their operations one by one.
 
         Raises:
-            TypeError: A space is neither Box nor Discrete.
+            TypeError: Batches cannot hold a space.
             ValueError: A shape, a dtype or a structure is not what the contract says, or XLA cannot
                 compile an operation.
             MemoryError: There are more environments than memory holds.

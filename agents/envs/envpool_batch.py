@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from agents.envs.vector_env import VectorBatchEnv
+from agents.tools import spaces
 from agents.tools.transition import Nest
 
 
@@ -42,7 +43,7 @@ def make_envpool(
     Raises:
         ModuleNotFoundError: EnvPool is not installed.
         ValueError: EnvPool has no such task, or there are no environments.
-        TypeError: The task has no such option, or a space is neither Box nor Discrete.
+        TypeError: The task has no such option, or batches cannot hold a space.
     """
     envpool = _import()
     tasks = envpool.list_all_envs()
@@ -107,12 +108,12 @@ class _Pool(VectorEnv):
         self._pool = None
 
 
-def _in_order(ids: np.ndarray, *arrays: np.ndarray) -> Sequence[np.ndarray]:
+def _in_order(ids: np.ndarray, *batches: Nest) -> Sequence[Nest]:
     """Sort rows by the numbers of their environments, as they mostly are."""
     if np.array_equal(ids, np.arange(len(ids))):
-        return arrays
+        return batches
     order = np.argsort(ids)
-    return [array[order] for array in arrays]
+    return [spaces.map_parts(lambda array: array[order], batch) for batch in batches]
 
 
 def _import() -> Any:

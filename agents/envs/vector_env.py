@@ -41,7 +41,7 @@ class VectorBatchEnv(BatchEnv):
                 otherwise all of them are folded into the one seed that it takes.
 
         Raises:
-            TypeError: It is no vector environment, or a space is neither Box nor Discrete.
+            TypeError: It is no vector environment, or batches cannot hold a space.
             ValueError: It does not say in `metadata['autoreset_mode']` when it resets.
         """
         if not isinstance(vector_env, VectorEnv):
@@ -157,9 +157,10 @@ class VectorBatch:
             )
         # Gymnasium gives an array of objects, None where no episode ended, and engines a plain one.
         for index in self._ended.nonzero()[0].tolist():
-            self.arrays.last_obs[index] = spaces.check_row(
-                self.observation_space, last[index], self.first_index + index
+            row = spaces.check_row(
+                self.observation_space, spaces.row(last, index), self.first_index + index
             )
+            spaces.put(self.arrays.last_obs, index, row)
         spaces.check_finite(
             'observation', self.arrays.last_obs, self._action, self.first_index, self._ended
         )
@@ -179,14 +180,20 @@ class VectorBatch:
 
     def _check_obs(self, obs: Any) -> Any:
         """Check number, shape and dtype of observations; may return the same array."""
-        array = np.asarray(obs)
-        if len(array) != self.num_envs:
-            raise ValueError(
-                f'Observations must be one for each of {self.num_envs} environments, got '
-                f'{len(array)}. Let the vector environment step all at once.'
-            )
-        spaces.check_row(self.observation_space, array[0], self.first_index)
-        return array.astype(self.arrays.last_obs.dtype, copy=False)
+        if isinstance(self.arrays.last_obs, np.ndarray):
+            obs = np.asarray(obs)
+        for _, array in spaces.parts(obs):
+            if len(array) != self.num_envs:
+                raise ValueError(
+                    f'Observations must be one for each of {self.num_envs} environments, got '
+                    f'{len(array)}. Let the vector environment step all at once.'
+                )
+        spaces.check_row(self.observation_space, spaces.row(obs, 0), self.first_index)
+        return spaces.map_parts(
+            lambda wanted, array: np.asarray(array).astype(wanted.dtype, copy=False),
+            self.arrays.last_obs,
+            obs,
+        )
 
     def _copy_rows(self, what: str, values: Any, dtype: Any) -> np.ndarray:
         array = np.array(values, dtype)

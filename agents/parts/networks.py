@@ -6,36 +6,63 @@ operations is time: what is known while tracing (casts, shapes) costs nothing at
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium
-import numpy as np
 import tensorflow as tf
 
 from agents.algorithms.hyperparameters import Hyperparameters
-from agents.parts.distributions import Categorical, DiagNormal, Distribution
+from agents.parts import encoders, heads, trunks
+from agents.parts.distributions import Distribution
+from agents.parts.encoders import encode, input_size
 from agents.parts.keras_backend import import_keras
+from agents.parts.trunks import ACTIVATIONS, INITS, NETWORKS, Trunk
+from agents.tools.transition import Nest
+
+__all__ = [
+    'ACTIVATIONS', 'INITS', 'NETWORKS', 'Policy', 'Trunk', 'Value', 'build', 'encode', 'evaluate',
+    'feed_forward', 'input_size',
+]  # fmt: skip
 
 keras = import_keras()
 
-ACTIVATIONS = tuple(
-    name
-    for name, value in sorted(vars(keras.activations).items())
-    # Not glu, which halves the number of units.
-    if callable(value) and name not in ('get', 'serialize', 'deserialize', 'glu')
-)
-INITS = ('orthogonal', 'variance_scaling')
+
+def build(
+    observation_space: gymnasium.Space, action_space: gymnasium.Space, hyper: Hyperparameters
+) -> tuple['Policy', 'Value']:
+    """Build the policy and the value network that the hyperparameters name.
+
+    Args:
+        observation_space: Space of one environment's observation: Box, Discrete, MultiDiscrete,
+            MultiBinary, and Dict and Tuple of these.
+        action_space: Space of one environment's action: of the same kinds.
+        hyper: Network, layers, activation, initialisation and seed; whether both share layers.
+
+    Returns:
+        The policy and the value network; equal arguments give equal weights.
+
+    Raises:
+        TypeError: A space is of another kind.
+        ValueError: The network, the activation, the initialisation or a size is not possible.
+    """
+    if hyper.network == 'feed_forward' and not hyper.share_layers:
+        return feed_forward(observation_space, action_space, hyper)
+    seen = encoders.observed(observation_space, hyper.action_mask)
+    trunk = Trunk('shared' if hyper.share_layers else 'policy', seen, hyper)
+    policy = Policy(observation_space, action_space, hyper, trunk)
+    if not hyper.share_layers:
+        trunk = Trunk('value', seen, hyper)
+    return policy, Value(observation_space, hyper, trunk, owns_trunk=not hyper.share_layers)
 
 
 def feed_forward(
     observation_space: gymnasium.Space, action_space: gymnasium.Space, hyper: Hyperparameters
 ) -> tuple['Policy', 'Value']:
-    """Build a policy and a value network that share nothing.
+    """Build a policy and a value network of dense layers that share nothing.
 
     Args:
-        observation_space: Space of one environment's observation: Box or Discrete.
-        action_space: Space of one environment's action: Box or Discrete.
+        observation_space: Space of one environment's observation, see `build`.
+        action_space: Space of one environment's action, see `build`.
         hyper: Layers, activation, initialisation and seed.
 
     Returns:
@@ -52,8 +79,8 @@ class Policy(tf.Module):
     """Distribution over actions, given an observation.
 
     Box actions of any shape are flattened to A numbers: a normal distribution with a linear mean
-    and a standard deviation that does not depend on the observation. Discrete actions: a
-    categorical distribution over n values that start at 0. See `actions.to_environment`.
+    and a standard deviation that does not depend on the observation, unless the hyperparameters say
+    otherwise. For other spaces see `heads.make_head`, and `actions.to_environment`.
     """
 
     def __init__(
@@ -61,105 +88,138 @@ class Policy(tf.Module):
         observation_space: gymnasium.Space,
         action_space: gymnasium.Space,
         hyper: Hyperparameters,
+        trunk: Trunk | None = None,
     ):
-        super().__init__(name='policy')
-        self._observation_space = observation_space
-        self._log_std: _Vector | None = None
-        if isinstance(action_space, gymnasium.spaces.Box):
-            if not hyper.init_std > 0:
-                raise ValueError(f'init_std must be > 0, got init_std={hyper.init_std}.')
-            outputs = math.prod(action_space.shape)
-            self._log_std = _Vector(outputs, math.log(hyper.init_std), 'log_std')
-        elif isinstance(action_space, gymnasium.spaces.Discrete):
-            outputs = int(action_space.n)
-        else:
-            raise _unsupported('action', action_space)
-        size = input_size(observation_space)
-        gain = hyper.init_output_factor
-        self._model = _perceptron('policy', size, hyper.policy_layers, outputs, gain, hyper)
+        """Build the layers.
 
-    def __call__(self, obs: tf.Tensor) -> Distribution:
+        Args:
+            observation_space: Space of one environment's observation.
+            action_space: Space of one environment's action.
+            hyper: Layers, activation, initialisation and seed.
+            trunk: What computes features; None for hidden layers of its own.
+        """
+        super().__init__(name='policy')
+        self._action_mask = hyper.action_mask
+        self._observation_space = encoders.observed(observation_space, hyper.action_mask)
+        self._head = heads.make_head(action_space, hyper)
+        self._mask_sizes: tuple[int, ...] = ()
+        if hyper.action_mask:
+            mask_space = observation_space[hyper.action_mask]  # type: ignore[index]
+            self._mask_sizes = heads.mask_sizes(action_space, mask_space)
+        self._log_std: _Vector | None = None
+        if self._head.deviations:
+            self._log_std = _Vector(self._head.deviations, math.log(hyper.init_std), 'log_std')
+        self._trunk = trunk
+        outputs, gain = self._head.outputs, hyper.init_output_factor
+        layers = hyper.policy_layers if trunk is None else ()
+        size = _size(self._observation_space, trunk)
+        self._model = trunks.perceptron('policy', size, layers, hyper)
+        self._model.add(trunks.linear('policy', len(layers), outputs, gain, hyper))
+
+    def __call__(self, obs: Nest, features: tf.Tensor | None = None) -> Distribution:
         """Return the distribution over actions.
 
         Args:
-            obs: Observations, [N, ...] as the space says, or normalised to float32.
+            obs: Observations, nest [N, ...] as the space says, or normalised to float32.
+            features: What the trunk makes of them, if that is known already.
 
         Returns:
             Distribution with N rows.
         """
-        outputs = self._model(encode(obs, self._observation_space))
-        if self._log_std is None:
-            return Categorical(outputs)
-        return DiagNormal(outputs, self._log_std(outputs))
+        outputs = self._model(self.features(obs) if features is None else features)
+        if self._action_mask:
+            mask = obs[self._action_mask]
+            outputs = heads.mask_outputs(outputs, mask, self._mask_sizes)
+        log_std = None if self._log_std is None else self._log_std(outputs)
+        return self._head.make(outputs, log_std)
+
+    def features(self, obs: Nest) -> tf.Tensor:
+        """Return what goes into the layers that are this network's own, float32 [N, F]."""
+        seen = encoders.without_mask(obs, self._action_mask)
+        return _features(seen, self._observation_space, self._trunk)
 
     @property
     def weights(self) -> list[Any]:
         """Trainable Keras variables, in a fixed order."""
         extra = [] if self._log_std is None else self._log_std.trainable_variables
-        return [*self._model.trainable_variables, *extra]
+        trunk = [] if self._trunk is None else self._trunk.weights
+        return [*trunk, *self._model.trainable_variables, *extra]
 
 
 class Value(tf.Module):
     """Expected discounted return, given an observation."""
 
-    def __init__(self, observation_space: gymnasium.Space, hyper: Hyperparameters):
-        super().__init__(name='value')
-        self._observation_space = observation_space
-        size = input_size(observation_space)
-        self._model = _perceptron('value', size, hyper.value_layers, 1, 1.0, hyper)
+    def __init__(
+        self,
+        observation_space: gymnasium.Space,
+        hyper: Hyperparameters,
+        trunk: Trunk | None = None,
+        owns_trunk: bool = True,
+    ):
+        """Build the layers.
 
-    def __call__(self, obs: tf.Tensor) -> tf.Tensor:
+        Args:
+            observation_space: Space of one environment's observation.
+            hyper: Layers, activation, initialisation and seed.
+            trunk: What computes features; None for hidden layers of its own.
+            owns_trunk: Whether the trunk's weights are counted here, and not with the policy's.
+        """
+        super().__init__(name='value')
+        self._action_mask = hyper.action_mask
+        self._observation_space = encoders.observed(observation_space, hyper.action_mask)
+        self._trunk, self._owns_trunk = trunk, owns_trunk
+        layers = hyper.value_layers if trunk is None else ()
+        size = _size(self._observation_space, trunk)
+        self._model = trunks.perceptron('value', size, layers, hyper)
+        self._model.add(trunks.linear('value', len(layers), 1, 1.0, hyper))
+
+    def __call__(self, obs: Nest, features: tf.Tensor | None = None) -> tf.Tensor:
         """Return values.
 
         Args:
-            obs: Observations, [N, ...] as the space says, or normalised to float32.
+            obs: Observations, nest [N, ...] as the space says, or normalised to float32.
+            features: What the trunk makes of them, if that is known already.
 
         Returns:
             Values, in units of the reward that was learned from, float32 [N].
         """
-        return tf.squeeze(self._model(encode(obs, self._observation_space)), -1)
+        return tf.squeeze(self._model(self.features(obs) if features is None else features), -1)
+
+    def features(self, obs: Nest) -> tf.Tensor:
+        """Return what goes into the layers that are this network's own, float32 [N, F]."""
+        seen = encoders.without_mask(obs, self._action_mask)
+        return _features(seen, self._observation_space, self._trunk)
 
     @property
     def weights(self) -> list[Any]:
-        """Trainable Keras variables, in a fixed order."""
-        return list(self._model.trainable_variables)
+        """Trainable Keras variables that no other network counts, in a fixed order."""
+        trunk = [] if self._trunk is None or not self._owns_trunk else self._trunk.weights
+        return [*trunk, *self._model.trainable_variables]
 
 
-def input_size(observation_space: gymnasium.Space) -> int:
-    """Return how many numbers `encode` makes of one observation.
-
-    Args:
-        observation_space: Box or Discrete.
-
-    Raises:
-        TypeError: The space is of another kind.
-    """
-    if isinstance(observation_space, gymnasium.spaces.Box):
-        return math.prod(observation_space.shape)
-    if isinstance(observation_space, gymnasium.spaces.Discrete):
-        return int(observation_space.n)
-    raise _unsupported('observation', observation_space)
-
-
-def encode(obs: tf.Tensor, observation_space: gymnasium.Space) -> tf.Tensor:
-    """Turn observations into one vector per row: Box flattened, Discrete one-hot.
+def evaluate(policy: Policy, value: Value, obs: Nest) -> tuple[Distribution, tf.Tensor]:
+    """Return distribution and value; layers that both share run once.
 
     Args:
-        obs: Observations, [N, ...] as the space says, or normalised to float32.
-        observation_space: Box or Discrete.
-
-    Returns:
-        Inputs of a dense layer, float32 [N, input_size].
-
-    Raises:
-        TypeError: The space is of another kind.
+        policy: The policy.
+        value: The value network.
+        obs: Observations, nest [N, ...] as the space says, or normalised to float32.
     """
-    size = input_size(observation_space)
-    if isinstance(observation_space, gymnasium.spaces.Discrete):
-        start = int(observation_space.start)
-        return tf.one_hot(obs - start if start else obs, size)
-    obs = tf.cast(obs, tf.float32)
-    return obs if observation_space.shape == (size,) else tf.reshape(obs, [-1, size])
+    shared = getattr(policy, '_trunk', None)
+    if shared is None or shared is not getattr(value, '_trunk', None):
+        return policy(obs), value(obs)
+    features = policy.features(obs)
+    return policy(obs, features), value(obs, features)
+
+
+def compiles_well(*networks: Any) -> bool:
+    """Whether XLA is fast at networks: not at convolutions in loops, on CPUs 60 times too slow.
+
+    Args:
+        *networks: Policy and value network.
+    """
+    # Kernels of convolutions have more dimensions than a matrix, and so have those of attention.
+    return all(len(weight.shape) <= 2 for network in networks for weight in network.weights)
 
 
 class _Vector(keras.layers.Layer):  # type: ignore[name-defined]
@@ -175,54 +235,9 @@ class _Vector(keras.layers.Layer):  # type: ignore[name-defined]
         return tf.convert_to_tensor(self.vector)
 
 
-def _perceptron(
-    name: str, inputs: int, layers: tuple[int, ...], outputs: int, gain: float, hyper: Any
-) -> Any:
-    """Build dense hidden layers and a linear output layer whose initial weights scale with gain."""
-    if hyper.activation not in ACTIVATIONS:
-        raise ValueError(
-            f'Activation must be one of {", ".join(ACTIVATIONS)}, '
-            f'got activation={hyper.activation!r}.'
-        )
-    model = keras.Sequential([keras.Input((inputs,), dtype='float32')], name=name)
-    for index, units in enumerate([*layers, outputs]):
-        if units < 1:
-            raise ValueError(
-                f'Layers of the {name} must have >= 1 units, got units={units} at index {index}.'
-            )
-        hidden = index < len(layers)
-        # A seed of its own for every layer: equal seeds would give equal rows in equal shapes.
-        seed = _fold(hyper.seed, name, index)
-        model.add(
-            keras.layers.Dense(
-                units,
-                hyper.activation if hidden else None,
-                kernel_initializer=_initializer(hyper.init, hidden, gain, seed),
-                dtype='float32',
-                name=f'hidden_{index}' if hidden else 'output',
-            )
-        )
-    return model
+def _features(obs: Nest, space: gymnasium.Space, trunk: Trunk | None) -> tf.Tensor:
+    return encode(obs, space) if trunk is None else trunk(obs)
 
 
-def _initializer(init: str, hidden: bool, gain: float, seed: int) -> Callable[..., Any]:
-    if init == 'orthogonal':
-        # √2 keeps the size of signals through ReLU layers (He et al. 2015); usual for tanh too.
-        return keras.initializers.Orthogonal(math.sqrt(2) if hidden else gain, seed)
-    if init == 'variance_scaling':
-        if hidden:
-            return keras.initializers.VarianceScaling(1.0, 'fan_avg', 'uniform', seed)
-        return keras.initializers.VarianceScaling(gain, 'fan_in', 'truncated_normal', seed)
-    raise ValueError(f'Initialisation must be one of {", ".join(INITS)}, got init={init!r}.')
-
-
-def _fold(seed: int, name: str, index: int) -> int:
-    entropy = [seed, int.from_bytes(name.encode(), 'big'), index]
-    return int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1)
-
-
-def _unsupported(what: str, space: gymnasium.Space) -> TypeError:
-    return TypeError(
-        f'Spaces of {what}s must be Box or Discrete for feed-forward networks, got space={space}. '
-        'Flatten or rescale it with a wrapper of Gymnasium, or write a network of your own.'
-    )
+def _size(space: gymnasium.Space, trunk: Trunk | None) -> int:
+    return input_size(space) if trunk is None else trunk.size

@@ -1,10 +1,15 @@
 """Running mean and variance of a stream, and standardising by them."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
 import tensorflow as tf
+
+from agents.parts.encoders import is_image
+from agents.tools import spaces
 
 EPSILON = 1e-8  # Added to the variance, so that constant dimensions become 0 instead of 0 / 0.
 
@@ -124,3 +129,66 @@ class StreamingNormalize(tf.Module):
 
     def _variable(self, name: str, value: tf.Tensor) -> tf.Variable:
         return tf.Variable(value, trainable=False, name=name)
+
+
+class NestNormalize(tf.Module):
+    """Standardise some parts of a nest, each by statistics of its own; others pass through."""
+
+    def __init__(self, statistics: Any):
+        """Take over the statistics.
+
+        Args:
+            statistics: Nest of a `StreamingNormalize` for each part, or of None.
+        """
+        super().__init__(name='nest_normalize')
+        # A list, in which checkpoints and `submodules` find them.
+        self._parts = [part for _, part in spaces.parts(statistics)]
+        numbers = itertools.count()
+        self._numbers = spaces.map_parts(lambda _: next(numbers), statistics)
+
+    def transform(self, x: Any) -> Any:
+        """Return the nest with what is standardised as float32; see `StreamingNormalize`."""
+
+        def transform(number: int, leaf: tf.Tensor) -> tf.Tensor:
+            part = self._parts[number]
+            return leaf if part is None else part.transform(leaf)
+
+        return spaces.map_parts(transform, self._numbers, x)
+
+    def update(self, x: Any, valid: tf.Tensor) -> None:
+        """Take in a batch of rows at once; see `StreamingNormalize`."""
+
+        def update(number: int, leaf: tf.Tensor) -> None:
+            if self._parts[number] is not None:
+                self._parts[number].update(leaf, valid)
+
+        spaces.map_parts(update, self._numbers, x)
+
+
+def make_normalizer(
+    observation_space: gymnasium.Space, clip: float, action_mask: str = ''
+) -> StreamingNormalize | NestNormalize | None:
+    """Make what standardises observations: each Box in them that is no image.
+
+    Args:
+        observation_space: Space of one environment's observations.
+        clip: Bound of the result's magnitude, 0 for none.
+        action_mask: Key of a part that is left alone, '' for none.
+
+    Returns:
+        Statistics, None if there is nothing to standardise.
+    """
+
+    def make(space: gymnasium.Space) -> StreamingNormalize | None:
+        if not isinstance(space, gymnasium.spaces.Box) or is_image(space):
+            return None
+        return StreamingNormalize(space.shape, clip=clip)
+
+    statistics = spaces.map_parts(make, spaces.structure(observation_space))
+    if action_mask:
+        statistics[action_mask] = None
+    if not isinstance(statistics, dict | tuple):
+        return statistics
+    if all(part is None for _, part in spaces.parts(statistics)):
+        return None
+    return NestNormalize(statistics)

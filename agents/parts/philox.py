@@ -65,6 +65,19 @@ def integers(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     )
 
 
+def split(seed: tf.Tensor, count: int) -> tf.Tensor:
+    """Make several seeds of one: draws of each are unrelated to the others'.
+
+    Args:
+        seed: Seed, not used for any other draw, int32 [2], or int64 [2] whose lower halves count.
+        count: How many.
+
+    Returns:
+        Seeds, int32 [count, 2].
+    """
+    return integers([count, 2], seed)
+
+
 def _symmetric(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Draw from (-1, 1): odd multiples of 2⁻²³, all of which float32 holds exactly."""
     # 2²³ integers from -2²² on, in steps of 1, moved to the middle between two of them.

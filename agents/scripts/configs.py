@@ -219,6 +219,7 @@ def convert(name: str, value: Any, annotation: Any) -> Any:
 
 
 ALGORITHMS = {'ppo': 'PPO', 'actor_critic': 'ActorCritic'}
+NETWORKS = ('feed_forward', 'nature', 'impala')
 
 # Rules of values: the words of the error, what must hold, and the fields that it must hold for.
 _RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
@@ -248,6 +249,7 @@ _RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 _CHOICES = {
     'on_worker_failure': ('raise', 'restart', 'restart_all'),
     'engine': ('process', 'tensorflow', 'jax', 'envpool', 'vector'),
+    'distribution': ('normal', 'tanh_normal', 'beta'),
     'init': ('orthogonal', 'variance_scaling'),
     'normalize_advantages': ('batch', 'minibatch', 'off'),
     'objective': ('clip', 'kl_penalty'),
@@ -266,6 +268,9 @@ def _check(name: str, value: Any) -> None:
     if name == 'algorithm' and value not in ALGORITHMS and ':' not in value:
         hint = nearest(value, ALGORITHMS)
         raise UserError(f'There is no algorithm {value!r}. {hint} Your own is module:Class.')
+    if name == 'network' and value not in NETWORKS and ':' not in value:
+        hint = nearest(value, NETWORKS)
+        raise UserError(f'There is no network {value!r}. {hint} Your own is module:function.')
     if name in _CHOICES and value not in _CHOICES[name]:
         choices = ', '.join(_CHOICES[name])
         raise UserError(f'{name} must be one of {choices}, got {name}={value!r}.')

@@ -3,8 +3,9 @@
     python3 -m agents.scripts.export --logdir=RUN_FOLDER --outdir=FOLDER --format=onnx
 
 The formats are savedmodel, onnx (policy.onnx) and tflite (policy.tflite). The input is `obs`, a
-batch of observations, and the output `action`; a policy with memory also takes `first` and
-`carry_0`, … and returns `next_carry_0`, … . What was written is run by the format's own library on
+batch of observations, and the output `action`; parts of Dict and Tuple spaces have names of their
+own, like `obs_camera` and `action_0`. A policy with memory also takes `first` and `carry_0`, … and
+returns `next_carry_0`, … . What was written is run by the format's own library on
 observations of the task, and kept only if it acts like the policy itself.
 """
 
@@ -25,6 +26,8 @@ from agents.algorithms.hyperparameters import field
 from agents.scripts import environments, flags, quiet, runs, signals
 from agents.scripts.configs import Config
 from agents.scripts.mistakes import UserError
+from agents.tools import spaces
+from agents.tools.transition import Nest
 
 if TYPE_CHECKING:
     from agents.scripts.exporting import Exported
@@ -51,21 +54,21 @@ FORMATS = {
         (),
         'import tensorflow as tf\n'
         "act = tf.saved_model.load({path!r}).signatures['serving_default']\n"
-        "action = act({inputs})['action'].numpy()",
+        "{action} = act({inputs})['{action}'].numpy()",
     ),
     'onnx': Format(
         'policy.onnx',
         ('tf2onnx', 'onnxruntime'),
         'import onnxruntime\n'
         'session = onnxruntime.InferenceSession({path!r})\n'
-        "action = session.run(['action'], dict({inputs}))[0]",
+        "{action} = session.run(['{action}'], dict({inputs}))[0]",
     ),
     'tflite': Format(
         'policy.tflite',
         ('ai_edge_litert',),
         'from ai_edge_litert.interpreter import Interpreter\n'
         'act = Interpreter({path!r}).get_signature_runner()\n'
-        "action = act({inputs})['action']",
+        "{action} = act({inputs})['{action}']",
     ),
 }
 # How much an exported action may differ: far more than rounding, far less than matters.
@@ -161,7 +164,10 @@ def export(arguments: Arguments) -> str:
     except OSError as error:
         raise UserError(f'The outdir must be a folder that can be written: {error}.') from None
     inputs = ', '.join(f'{name}={name}' for name in exported.inputs)
-    snippet = FORMATS[arguments.format].snippet.format(path=str(target), inputs=inputs)
+    action = next(name for name in exported.outputs if name.startswith('action'))
+    snippet = FORMATS[arguments.format].snippet.format(
+        path=str(target), inputs=inputs, action=action
+    )
     return (
         f'{target}: {_size(target):,} bytes. {result}\n'
         f'Inputs: {_describe(exported.inputs)}. Outputs: {_describe(exported.outputs)}.\n\n'
@@ -169,7 +175,7 @@ def export(arguments: Arguments) -> str:
     )
 
 
-def record(config: Config, policy: 'Policy') -> tuple[np.ndarray, np.ndarray]:
+def record(config: Config, policy: 'Policy') -> tuple[Nest, np.ndarray]:
     """Collect observations of the task, first where the policy acts, then with random actions.
 
     Args:
@@ -177,15 +183,17 @@ def record(config: Config, policy: 'Policy') -> tuple[np.ndarray, np.ndarray]:
         policy: What acts.
 
     Returns:
-        Observations, [T, ...], and whether an episode begins with each, bool [T].
+        Observations, nest [T, ...], and whether an episode begins with each, bool [T].
     """
+    space = policy.observation_space
     env = environments.make_env(config.env, config.env_kwargs, config.wrappers)
     collected = []
     with contextlib.closing(env):
         env.action_space.seed(0)
         (obs, _), first = env.reset(seed=0), True
         for step in range(_STEPS + _RANDOM_STEPS):
-            collected.append((np.array(obs), first))
+            row = spaces.check_row(space, obs, 0)
+            collected.append((spaces.copy(row), first))
             action = policy(obs, first) if step < _STEPS else env.action_space.sample()
             obs, _, terminated, truncated, _ = env.step(action)
             first = terminated or truncated
@@ -193,10 +201,13 @@ def record(config: Config, policy: 'Policy') -> tuple[np.ndarray, np.ndarray]:
                 obs, _ = env.reset()
     observations, firsts = zip(*collected, strict=True)
     # As the space says, which an environment need not keep to, but a file does.
-    return np.stack(observations).astype(policy.observation_space.dtype), np.array(firsts)
+    batch = spaces.zeros(space, (len(observations),))
+    for index, row in enumerate(observations):
+        spaces.put(batch, index, row)
+    return batch, np.array(firsts)
 
 
-def compare(policy: 'Policy', exported: 'Exported', obs: np.ndarray, first: np.ndarray) -> str:
+def compare(policy: 'Policy', exported: 'Exported', obs: Nest, first: np.ndarray) -> str:
     """Play both through the same observations, one at a time, and then all as one batch.
 
     Discrete actions must be equal, all of them: two logits hardly ever lie within rounding of each
@@ -205,7 +216,7 @@ def compare(policy: 'Policy', exported: 'Exported', obs: np.ndarray, first: np.n
     Args:
         policy: What it must act like.
         exported: What was written.
-        obs: Observations, [T, ...].
+        obs: Observations, nest [T, ...].
         first: Whether an episode begins with each, bool [T].
 
     Returns:
@@ -215,25 +226,39 @@ def compare(policy: 'Policy', exported: 'Exported', obs: np.ndarray, first: np.n
         UserError: The difference is too large.
     """
     pairs = []
-    for size in (1, len(obs)):
+    for size in (1, len(first)):
         policy.reset()
         exported.reset(size)
-        for start in range(0, len(obs), size):
-            rows = obs[start : start + size], first[start : start + size]
+        for start in range(0, len(first), size):
+            stop = start + size
+            rows = spaces.part(obs, start, stop), first[start:stop]
             pairs.append((policy(*rows), exported(*rows)))
-    wanted, actions = (np.concatenate(x).astype(np.float64) for x in zip(*pairs, strict=True))
-    difference = np.abs(actions - wanted)
-    good = difference <= TOLERANCE * _unit(policy.action_space, wanted)  # Not if it is no number.
-    wrong = np.flatnonzero(~good.reshape(len(good), -1).all(1))
+    wanted, actions = (spaces.concatenate(x) for x in zip(*pairs, strict=True))
+    structure = spaces.structure(policy.action_space)
+    compared = spaces.parts(spaces.map_parts(_difference, structure, wanted, actions))
+    differences, good = (np.stack(x) for x in zip(*(part for _, part in compared), strict=True))
+    difference, count = differences.max(0), differences.shape[1]
+    wrong = np.flatnonzero(~good.all(0))
     if len(wrong):
         raise UserError(
-            f'What was written must act like the policy, but {len(wrong)} of {len(good)} actions '
-            f'differ, action {wrong[0] % len(obs)} by {difference[wrong[0]].max():.3g}. Nothing '
+            f'What was written must act like the policy, but {len(wrong)} of {count} actions '
+            f'differ, action {wrong[0] % len(first)} by {difference[wrong[0]]:.3g}. Nothing '
             'was kept; choose another format.'
         )
-    if isinstance(policy.action_space, gymnasium.spaces.Discrete):
-        return f'All {len(good)} actions are equal.'
-    return f'Largest difference in {len(good)} actions: {difference.max():.1e}.'
+    if not any(isinstance(x, gymnasium.spaces.Box) for _, x in spaces.parts(structure)):
+        return f'All {count} actions are equal.'
+    return f'Largest difference in {count} actions: {difference.max():.1e}.'
+
+
+def _difference(
+    space: gymnasium.Space, wanted: np.ndarray, actions: np.ndarray
+) -> list[np.ndarray]:
+    """Return the largest difference of each row of a part, and whether it is good, both [N]."""
+    wanted = wanted.astype(np.float64)
+    difference = np.abs(actions.astype(np.float64) - wanted)
+    good = difference <= TOLERANCE * _unit(space, wanted)  # Not if it is no number.
+    flat = difference.reshape(len(wanted), -1)
+    return [flat.max(1, initial=0), good.reshape(flat.shape).all(1)]
 
 
 def _write(policy: 'Policy', kind: str, path: pathlib.Path) -> 'Exported':
@@ -245,7 +270,7 @@ def _write(policy: 'Policy', kind: str, path: pathlib.Path) -> 'Exported':
             return exporting.write(policy, kind, path)
         try:
             return exporting.write(policy, kind, path)
-        except OSError:
+        except (OSError, UserError):
             raise
         except Exception as error:  # Each converter has its own types.
             # A converter may put the place in its own code in front.

@@ -1,6 +1,7 @@
 """Writes a policy in other formats, and runs what was written."""
 
 import pathlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,10 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from agents.parts.normalize import StreamingNormalize
+from agents.scripts.mistakes import UserError
 from agents.scripts.policies import Policy
 from agents.tools import spaces
+from agents.tools.transition import Nest
 
 Run = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 
@@ -23,38 +26,42 @@ class Exported:
         outputs: Specifications of what it returns, by name.
     """
 
-    def __init__(self, run: Run, inputs: dict, outputs: dict, initial: Callable[[int], Any]):
+    def __init__(self, run: Run, inputs: dict, outputs: dict, policy: Policy):
         """Take over a function.
 
         Args:
             run: Function of inputs by name that returns outputs by name.
             inputs: Specifications by name.
             outputs: Specifications by name.
-            initial: Function of a number of rows that makes memory to begin with.
+            policy: What was written.
         """
         self.inputs, self.outputs = inputs, outputs
         self._run = run
-        self._initial = initial
+        self._initial: Callable[[int], Any] = policy.algorithm.initial
+        self._names = names('action', spaces.structure(policy.action_space))
         self.reset(1)
 
     def reset(self, rows: int) -> None:
         """Begin new episodes, as many as there are rows."""
         self._carry = [np.asarray(leaf) for leaf in tf.nest.flatten(self._initial(rows))]
 
-    def __call__(self, obs: np.ndarray, first: np.ndarray) -> np.ndarray:
+    def __call__(self, obs: Nest, first: np.ndarray) -> Nest:
         """Choose actions.
 
         Args:
-            obs: Observations, [B, ...].
+            obs: Observations, nest [B, ...].
             first: Whether an episode begins with each, bool [B].
+
+        Returns:
+            Actions, nest [B, ...].
         """
-        inputs = {'obs': obs}
+        inputs = named('obs', obs)
         if self._carry:
             inputs['first'] = first
         inputs |= {f'carry_{i}': leaf for i, leaf in enumerate(self._carry)}
         outputs = self._run(inputs)
         self._carry = [outputs[f'next_carry_{i}'] for i in range(len(self._carry))]
-        return outputs['action']
+        return spaces.map_parts(outputs.__getitem__, self._names)
 
 
 def write(policy: Policy, kind: str, path: pathlib.Path) -> Exported:
@@ -77,13 +84,42 @@ def write(policy: Policy, kind: str, path: pathlib.Path) -> Exported:
     function, module = _make_module(policy, signature)
     writers = {'savedmodel': _write_savedmodel, 'onnx': _write_onnx, 'tflite': _write_tflite}
     run = writers[kind](function, module, path)
-    return Exported(run, signature, function.structured_outputs, policy.algorithm.initial)
+    return Exported(run, signature, function.structured_outputs, policy)
+
+
+def names(what: str, nest: Nest) -> Nest:
+    """Name every part of a nest by its keys and numbers, like 'obs_arm_0'; all of it is 'obs'.
+
+    Args:
+        what: What the nest is.
+        nest: Nest of anything.
+
+    Raises:
+        UserError: Two parts would have the same name.
+    """
+    paths = [path for path, _ in spaces.parts(nest)]
+    words = ['_'.join([what, *re.findall(r'\w+', path)]) for path in paths]
+    if len(set(words)) < len(words):
+        raise UserError(
+            f'Parts of the {what} must have names that differ in letters, digits or _, got '
+            f'{", ".join(paths)}. Rename them with a wrapper.'
+        )
+    remaining = iter(words)
+    return spaces.map_parts(lambda _: next(remaining), nest)
+
+
+def named(what: str, nest: Nest) -> dict[str, Any]:
+    """Return the parts of a nest by their names."""
+    pairs = spaces.parts(names(what, nest)), spaces.parts(nest)
+    return {name: part for (_, name), (_, part) in zip(*pairs, strict=True)}
 
 
 def _signature(policy: Policy) -> dict[str, tf.TensorSpec]:
     """Name what goes in; `first` matters only where there is something to clear."""
-    zero = spaces.zeros(policy.observation_space)
-    signature = {'obs': tf.TensorSpec([None, *zero.shape], zero.dtype, 'obs')}
+    signature = {
+        name: tf.TensorSpec([None, *zero.shape], zero.dtype, name)
+        for name, zero in named('obs', spaces.zeros(policy.observation_space)).items()
+    }
     for index, leaf in enumerate(tf.nest.flatten(policy.algorithm.initial(1))):
         signature['first'] = tf.TensorSpec([None], tf.bool, 'first')
         name = f'carry_{index}'
@@ -95,19 +131,22 @@ def _make_module(policy: Policy, signature: dict[str, tf.TensorSpec]) -> tuple[A
     """Make a function of named tensors; the module holds its variables and no others."""
     carry = policy.algorithm.initial(1)
     leaves = tf.nest.flatten(carry)
+    obs_names = names('obs', spaces.structure(policy.observation_space))
 
     def act(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         memory = [inputs[f'carry_{index}'] for index in range(len(leaves))]
-        first = inputs.get('first', tf.ones(tf.shape(inputs['obs'])[:1], tf.bool))
+        obs = spaces.map_parts(inputs.__getitem__, obs_names)
+        size = tf.shape(tf.nest.flatten(obs)[0])[:1]
+        first = inputs['first'] if 'first' in inputs else tf.ones(size, tf.bool)
         action, _, memory = policy.algorithm.perform(
-            inputs['obs'],
+            obs,
             first,
             tf.nest.pack_sequence_as(carry, memory),
             tf.zeros([2], tf.int32),
             training=False,
         )
         outputs = {f'next_carry_{i}': x for i, x in enumerate(tf.nest.flatten(memory))}
-        return {'action': action, **outputs}
+        return {**named('action', action), **outputs}
 
     module = tf.Module()
     module.act = tf.function(act, autograph=False)

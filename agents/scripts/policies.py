@@ -105,6 +105,8 @@ def make_algorithm(
         constructor = getattr(algorithms, ALGORITHMS[config.algorithm])
     else:
         constructor = import_algorithm(config.algorithm)
+    if ':' in config.network:
+        import_object(config.network, 'network')  # So that a mistake is told like others.
     if config.decay_learning_rate:
         config = dataclasses.replace(config, decay_updates=config.updates)
     return constructor(observation_space, action_space, config.num_envs, config)

@@ -35,7 +35,7 @@ class BatchEnv:
             envs: Environments of this process, `ExternalProcess`es and `BatchEnv`s, in any order.
 
         Raises:
-            TypeError: Something else is among them, or a space is neither Box nor Discrete.
+            TypeError: Something else is among them, or batches cannot hold a space.
             ValueError: There are none, one is there twice, or they have different spaces.
         """
         envs = list(envs)

@@ -57,9 +57,8 @@ class LocalBatch:
         try:
             for index, (env, seed) in enumerate(zip(self._envs, self._seeds, strict=True)):
                 obs, _ = env.reset(seed=seed)
-                self.arrays.obs[index] = spaces.check_row(
-                    self.observation_space, obs, self.first_index + index
-                )
+                row = spaces.check_row(self.observation_space, obs, self.first_index + index)
+                spaces.put(self.arrays.obs, index, row)
         except BaseException as error:
             error.add_note(self._place(index, 'reset'))
             raise
@@ -87,7 +86,8 @@ class LocalBatch:
         terminations.fill(False)
         truncations.fill(False)
         valid.fill(True)
-        shape, dtype = obs.shape[1:], obs.dtype
+        nested = not isinstance(obs, np.ndarray)
+        shape, dtype = ((), None) if nested else (obs.shape[1:], obs.dtype)
         any_ended, self._ready, index = False, False, 0
         collected: list[Any] = []
         # This loop decides how fast cheap environments are: one call, four tests and one
@@ -101,6 +101,9 @@ class LocalBatch:
                     any_ended = True
                 if getattr(row, 'shape', None) != shape or row.dtype is not dtype:
                     row = spaces.check_row(self.observation_space, row, self.first_index + index)
+                    if nested:
+                        spaces.put(obs, index, row)
+                        continue
                 obs[index] = row
             rewards[:] = collected
         except BaseException as error:
@@ -164,11 +167,11 @@ class LocalBatch:
 
     def _restart(self, index: int, obs: Any, terminated: Any, truncated: Any) -> Any:
         """Keep the last observation of an episode and return the first one of the next."""
-        last_obs = self.arrays.last_obs
         self.arrays.terminated[index] = bool(terminated)
         self.arrays.truncated[index] = bool(truncated)
         # Copied before the reset, since environments may use one buffer for all their observations.
-        last_obs[index] = spaces.check_row(self.observation_space, obs, self.first_index + index)
+        row = spaces.check_row(self.observation_space, obs, self.first_index + index)
+        spaces.put(self.arrays.last_obs, index, row)
         return self._envs[index].reset()[0]
 
     def _place(self, index: int, doing: str) -> str:

@@ -5,7 +5,7 @@ import gymnasium
 import numpy as np
 import pytest
 import tensorflow as tf
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text, Tuple
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from agents import algorithms, tools
@@ -280,8 +280,8 @@ def test_a_missing_last_observation_is_an_error():
 def test_what_cannot_be_a_batch_is_an_error():
     with pytest.raises(TypeError, match=r'gymnasium.vector.VectorEnv, got <.*Counting'):
         VectorBatchEnv(fakes.Counting())
-    with pytest.raises(TypeError, match='Observation space must be a Box or Discrete'):
-        VectorBatchEnv(Engine(space=Dict(x=Discrete(2))))
+    with pytest.raises(TypeError, match=r"Observation space\['x'\] must be a Box or Discrete"):
+        VectorBatchEnv(Engine(space=Dict(x=Text(2))))
     with pytest.raises(ValueError, match=r"metadata\['autoreset_mode'\].*'autoreset_mode': None"):
         VectorBatchEnv(Engine(mode=None))
 
@@ -489,3 +489,40 @@ def test_atari_tells_the_same_story_in_both_of_its_modes():
             tapes.append(tape(batch, 30, seed=3)[0])
     assert sum((x[3] | x[4]).sum() for x in tapes[0]) >= 4
     assert_equal_beginnings(*tapes, at_least=25)
+
+
+class Parts(gymnasium.Env):
+    """Shows its steps in parts, and ends after three; actions have parts as well."""
+
+    observation_space = Dict(steps=Discrete(9), pair=Tuple([Box(-9, 9, (1,)), Discrete(9)]))
+    action_space = Tuple([MultiDiscrete([2, 3], start=[0, 5]), Dict(x=Box(-1, 1, (1,)))])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.observe(0.0), {}
+
+    def step(self, action):
+        self.steps += 1
+        obs = self.observe(action[1]['x'][0])
+        return obs, float(action[0][1]), self.steps == 3, False, {}
+
+    def observe(self, x):
+        return {'pair': (np.array([x], np.float32), self.steps), 'steps': self.steps}
+
+
+@pytest.mark.parametrize('mode', AutoresetMode)
+def test_dicts_and_tuples_go_through_every_mode(mode):
+    with VectorBatchEnv(SyncVectorEnv([Parts, Parts], autoreset_mode=mode)) as batch:
+        batch.reset(0)
+        for step in (1, 2, 3):
+            x = np.array([[0.5], [-0.5]], np.float32)
+            result = batch.step((np.array([[1, 5], [0, 7]]), {'x': x}))
+            assert result.next_obs['steps'].tolist() == [step, step]
+            assert result.next_obs['pair'][0].tolist() == [[0.5], [-0.5]]
+            assert result.reward.tolist() == [5, 7]
+        assert result.terminated.all()
+        if mode is AutoresetMode.NEXT_STEP:
+            result = batch.step((np.array([[1, 5], [0, 7]]), {'x': x}))
+            assert not result.valid.any()
+        assert result.obs['steps'].tolist() == result.obs['pair'][1].tolist() == [0, 0]

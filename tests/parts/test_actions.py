@@ -80,5 +80,5 @@ def test_a_space_of_plus_minus_one_costs_only_the_clipping():
 
 
 def test_an_unsupported_space_is_named_together_with_what_is_possible():
-    with pytest.raises(TypeError, match=r'must be Box or Discrete, got space=MultiDiscrete'):
-        to_environment(tf.zeros([1, 2]), spaces.MultiDiscrete([2, 2]))
+    with pytest.raises(TypeError, match=r'must be Box or Discrete, .*got space=Text'):
+        to_environment(tf.zeros([1, 2]), spaces.Text(2))

@@ -8,7 +8,15 @@ import scipy.stats
 import tensorflow as tf
 
 from agents.parts import philox
-from agents.parts.distributions import Categorical, DiagNormal
+from agents.parts.bounded import Beta, TanhNormal
+from agents.parts.distributions import (
+    Bernoulli,
+    Categorical,
+    DiagNormal,
+    Joint,
+    MultiCategorical,
+    rebuild,
+)
 from tests import twins
 from tests.modes import MODES, in_every_mode
 
@@ -25,12 +33,43 @@ def random_normal(rows=(6,), size=3, seed=0, shared=False):
     return DiagNormal(mean, log_std)
 
 
+def random_multi(rows=(6,), seed=0, sizes=(2, 4, 3)):
+    logits = tf.random.stateless_normal([*rows, sum(sizes)], [seed, 4])
+    return MultiCategorical(logits, sizes)
+
+
+def random_bits(rows=(6,), seed=0):
+    return Bernoulli(tf.random.stateless_normal([*rows, 3], [seed, 5]) * 2)
+
+
+def random_tanh(**kwargs):
+    return TanhNormal(**random_normal(**kwargs).params())
+
+
+def random_beta(rows=(6,), seed=0):
+    return Beta(*tf.exp(tf.random.stateless_normal([2, *rows, 2], [seed, 6])) + 1)
+
+
+def random_joint(**kwargs):
+    return Joint(
+        {'b': random_normal(**kwargs), 'a': (random_multi(**kwargs), random_bits(**kwargs))}
+    )
+
+
 KINDS = {
+    'multi': random_multi,
+    'multi_of_equal_sizes': lambda **kwargs: random_multi(sizes=(3, 3), **kwargs),
+    'bits': random_bits,
+    'tanh': random_tanh,
+    'beta': random_beta,
     'categorical': random_categorical,
     'normal': random_normal,
     'normal_shared_std': lambda **kwargs: random_normal(shared=True, **kwargs),
 }
 of_every_kind = pytest.mark.parametrize('build', KINDS.values(), ids=KINDS)
+# Rounding of Beta's functions differs between the modes.
+EXACT = {name: build for name, build in KINDS.items() if name != 'beta'}
+of_every_exact_kind = pytest.mark.parametrize('build', EXACT.values(), ids=EXACT)
 
 
 # Categorical.
@@ -177,6 +216,91 @@ def test_kl_of_normals_keeps_its_digits_for_small_differences():
     np.testing.assert_allclose(kl, [1.5e-6], rtol=2e-3)
 
 
+# Several numbers, bits, and parts.
+
+
+@in_every_mode
+def test_several_numbers_are_as_many_categorical_distributions(mode):
+    logits = tf.random.stateless_normal([5, 9], [0, 1])
+    p, parts = MultiCategorical(logits, (2, 4, 3)), tf.split(logits, [2, 4, 3], -1)
+    ones = [Categorical(part) for part in parts]
+    x = mode(p.sample)(tf.constant([1, 2]))
+    assert x.dtype == tf.int32 and x.shape == (5, 3)
+    expected = sum(one.log_prob(x[:, i]) for i, one in enumerate(ones))
+    np.testing.assert_allclose(mode(p.log_prob)(x), expected, rtol=1e-5)
+    np.testing.assert_allclose(mode(p.entropy)(), sum(one.entropy() for one in ones), rtol=1e-5)
+    modes = np.stack([one.mode() for one in ones], -1)
+    np.testing.assert_array_equal(mode(p.mode)(), modes)
+
+
+def test_samples_of_several_numbers_have_their_probabilities():
+    logits = tf.math.log([[0.25, 0.75, 0.5, 0.3, 0.2]])
+    x = MultiCategorical(tf.repeat(logits, 20_000, 0), (2, 3)).sample([1, 2]).numpy()
+    # Deviations are at most √(1/4 / 20000) = 0.0035.
+    np.testing.assert_allclose(np.bincount(x[:, 0]) / 20_000, [0.25, 0.75], atol=0.014)
+    np.testing.assert_allclose(np.bincount(x[:, 1]) / 20_000, [0.5, 0.3, 0.2], atol=0.014)
+    assert abs(np.corrcoef(x.T)[0, 1]) < 0.028
+
+
+@in_every_mode
+def test_masked_values_have_a_probability_of_exactly_zero_and_finite_gradients(mode):
+    mask = tf.constant([[True, False, False, True, True]])
+    others = tf.constant([[0.5, 3.0, 1.0, 0.0, 1.0]])
+
+    def numbers(logits):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            p, q = (MultiCategorical(tf.where(mask, x, -np.inf), (2, 3)) for x in (logits, others))
+            values = [p.log_prob([[0, 2]]), p.entropy(), q.kl(p)]
+            total = tf.add_n(values)
+        return values, tape.gradient(total, logits), tf.exp(p.log_prob([[1, 2]]))
+
+    (log_prob, entropy, kl), gradient, zero = mode(numbers)(tf.constant([[9.0, 8, 7, 1, 1]]))
+    # The first number must be 0; the second is 1 or 2, equally likely: log 2 = 0.693147.
+    np.testing.assert_allclose([log_prob[0], entropy[0]], [-0.693147, 0.693147], rtol=1e-6)
+    # q's second number has p = 1 / (1 + e) = 0.268941: its entropy is 0.582203.
+    np.testing.assert_allclose(kl, [0.693147 - 0.582203], rtol=1e-4)
+    np.testing.assert_array_equal(zero, [0])
+    assert np.all(np.isfinite(gradient)) and not np.any(gradient.numpy()[~mask.numpy()])
+
+
+@in_every_mode
+def test_bits_by_hand(mode):
+    # p = 3/4 and 1/2.
+    p = Bernoulli(tf.constant([[math.log(3), 0.0]]))
+    log_prob = mode(p.log_prob)(tf.constant([[1, 0]]))
+    np.testing.assert_allclose(log_prob, [math.log(3 / 8)], rtol=1e-6)
+    # 0.562335 as above, and log 2.
+    np.testing.assert_allclose(mode(p.entropy)(), [0.562335 + 0.693147], rtol=1e-6)
+    q = Bernoulli(tf.zeros([1, 2]))
+    np.testing.assert_allclose(mode(lambda: p.kl(q))(), [0.130812], rtol=1e-5)
+    many = Bernoulli(tf.repeat(p.logits, 20_000, 0))
+    samples = mode(many.sample)(tf.constant([1, 2])).numpy()
+    np.testing.assert_allclose(samples.mean(0), [0.75, 0.5], atol=0.014)
+    np.testing.assert_array_equal(mode(p.mode)(), [[1, 0]])
+
+
+def test_a_joint_distribution_is_the_product_of_its_parts():
+    p, q = random_joint(seed=1), random_joint(seed=2)
+    x = p.sample(tf.constant([1, 2]))
+    assert tf.nest.map_structure(lambda leaf: leaf.shape[1:], x) == {'b': (3,), 'a': ((3,), (3,))}
+    values = tf.nest.flatten(x)
+    pairs = list(zip(tf.nest.flatten(p.parts), tf.nest.flatten(q.parts), strict=True))
+    log_prob = sum(one.log_prob(value) for (one, _), value in zip(pairs, values, strict=True))
+    np.testing.assert_allclose(p.log_prob(x), log_prob, rtol=1e-6)
+    np.testing.assert_allclose(p.entropy(), sum(one.entropy() for one, _ in pairs), rtol=1e-6)
+    np.testing.assert_allclose(p.kl(q), sum(one.kl(two) for one, two in pairs), rtol=1e-6)
+    again = rebuild(q, p.params())
+    np.testing.assert_array_equal(again.kl(p), np.zeros(6))
+    assert again.parts['a'][0].sizes == (2, 4, 3)
+
+
+def test_parts_of_equal_distribution_are_drawn_independently():
+    normal = DiagNormal(tf.zeros([20_000, 1]), tf.zeros([1]))
+    first, second = Joint((normal, normal)).sample(tf.constant([1, 2]))
+    assert abs(np.corrcoef(first[:, 0], second[:, 0])[0, 1]) < 0.028
+
+
 # All of them.
 
 
@@ -190,7 +314,7 @@ def test_results_have_one_number_per_row(build, rows):
         assert number.shape == rows and number.dtype == tf.float32
 
 
-@of_every_kind
+@of_every_exact_kind
 def test_samples_and_modes_are_the_same_in_every_mode(build):
     distribution = build(rows=(5000,))
     seed = tf.constant([5, 6])
@@ -203,13 +327,13 @@ def test_samples_and_modes_are_the_same_in_every_mode(build):
 
 
 @in_every_mode
-@of_every_kind
+@of_every_exact_kind
 def test_equal_distributions_have_a_kl_and_a_gradient_of_exactly_zero(mode, build):
     def kl_and_gradients():
         with tf.GradientTape() as tape:
             params = {key: tf.identity(value) for key, value in p.params().items()}
             tape.watch(params)
-            kl = q.kl(type(p)(**params))
+            kl = q.kl(rebuild(p, params))
         return kl, tape.gradient(kl, params)
 
     p, q = build(rows=(50,)), build(rows=(50,))
@@ -224,7 +348,7 @@ def test_kl_is_positive_and_the_mean_difference_of_log_probs(build):
     p, q = build(rows=(), seed=1), build(rows=(), seed=2)
     rows = 200_000
     many, others = (
-        type(one)(**{key: tf.repeat(value[None], rows, 0) for key, value in one.params().items()})
+        rebuild(one, {key: tf.repeat(value[None], rows, 0) for key, value in one.params().items()})
         for one in (p, q)
     )
     x = many.sample([1, 2])
@@ -239,11 +363,11 @@ def test_params_hold_every_row_and_build_an_equal_distribution(build):
     p = build(rows=(6,))
     params = p.params()
     assert all(value.shape[0] == 6 for value in params.values())
-    again = type(p)(**params)
+    again = rebuild(p, params)
     np.testing.assert_array_equal(p.kl(again), np.zeros(6))
     np.testing.assert_array_equal(p.entropy(), again.entropy())
     # Rows can be gathered one by one.
-    part = type(p)(**{key: tf.gather(value, [4, 1]) for key, value in params.items()})
+    part = rebuild(p, {key: tf.gather(value, [4, 1]) for key, value in params.items()})
     np.testing.assert_allclose(part.entropy(), tf.gather(p.entropy(), [4, 1]), rtol=1e-6)
 
 
@@ -258,7 +382,7 @@ def test_an_unknown_number_of_rows_works_in_a_graph(build):
         ]
     )
     def numbers(params):
-        p = type(distribution)(**params)
+        p = rebuild(distribution, params)
         x = p.sample(tf.constant([1, 2]))
         return x, p.log_prob(x), p.entropy(), p.params()
 

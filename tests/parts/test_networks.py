@@ -202,7 +202,7 @@ def test_no_hidden_layers_are_possible_and_empty_layers_are_not(layers):
         build(policy_layers=layers)
 
 
-@pytest.mark.parametrize('space', [spaces.MultiBinary(3), spaces.Dict(a=spaces.Discrete(2))])
+@pytest.mark.parametrize('space', [spaces.Text(3), spaces.Sequence(spaces.Discrete(2))])
 def test_an_unsupported_space_is_named_together_with_what_is_possible(space):
     with pytest.raises(
         TypeError, match=r'actions must be Box or Discrete.*' + type(space).__name__

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from agents.parts import heads, trunks
 from agents.scripts import configs
 from agents.scripts.configs import Config
 from agents.scripts.mistakes import UserError
@@ -112,3 +113,14 @@ def test_command_lines_and_environments_are_read_without_tensorflow():
         'sys.exit("tensorflow" in sys.modules)'
     )
     assert subprocess.run([sys.executable, '-c', code], check=False).returncode == 0
+
+
+def test_an_unknown_network_is_answered_by_the_nearest_one():
+    with pytest.raises(UserError, match=r"no network 'natur'\. Did you mean nature\?"):
+        Config(network='natur')
+    assert Config(network='my_module:make').network == 'my_module:make'
+
+
+def test_all_networks_and_distributions_can_be_named():
+    assert configs.NETWORKS == trunks.NETWORKS
+    assert configs._CHOICES['distribution'] == heads.DISTRIBUTIONS

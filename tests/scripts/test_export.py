@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import agents
+from agents.algorithms import PPO, Hyperparameters
 from agents.parts.normalize import StreamingNormalize
 from agents.scripts import export, exporting, policies, train
 from agents.scripts.mistakes import UserError
@@ -123,6 +124,51 @@ def test_what_is_printed_says_what_goes_in_and_comes_out(make, tmp_path, capsys,
     printed = capsys.readouterr().out
     assert 'bytes. All 800 actions are equal.\n' in printed
     assert 'Inputs: obs float32 [rows, 4]. Outputs: action int64 [rows].\n' in printed
+
+
+NESTED = gymnasium.spaces.Dict(
+    arm=gymnasium.spaces.Tuple([gymnasium.spaces.Box(-9, 9, (2,)), gymnasium.spaces.Discrete(3)]),
+    on=gymnasium.spaces.MultiBinary(2),
+)
+
+
+def nested_policy(observation_space=NESTED, action_space=NESTED):
+    hyper = Hyperparameters(policy_layers=(4,), value_layers=(4,), init_output_factor=1.0)
+    algorithm = PPO(observation_space, action_space, 1, hyper)
+    return policies.Policy(algorithm, observation_space, action_space)
+
+
+@in_every_format
+def test_parts_of_spaces_have_names_of_their_own(tmp_path, kind):
+    policy = nested_policy()
+    exported = exporting.write(policy, kind, tmp_path / 'file')
+    assert sorted(exported.inputs) == ['obs_arm_0', 'obs_arm_1', 'obs_on']
+    assert sorted(exported.outputs) == ['action_arm_0', 'action_arm_1', 'action_on']
+    random = np.random.default_rng(0)
+    obs = {
+        'on': random.integers(0, 2, (5, 2)).astype(np.int8),
+        'arm': (random.normal(size=(5, 2)).astype(np.float32), random.integers(0, 3, 5)),
+    }
+    result = export.compare(policy, exported, obs, np.ones(5, bool))
+    assert result.startswith('Largest difference in 10 actions: ')
+    action = exported(obs, np.ones(5, bool))
+    assert {x.tobytes() for x in (action['arm'][1], action['on'])} == {
+        x.tobytes() for x in (policy(obs)['arm'][1], policy(obs)['on'])
+    }
+    run = exported._run
+    wrong = np.full(5, 7)
+    exported._run = lambda inputs: run(inputs) | {'action_arm_1': wrong[: len(inputs['obs_on'])]}
+    with pytest.raises(UserError, match='10 of 10 actions differ, action 0 by'):
+        export.compare(policy, exported, obs, np.ones(5, bool))
+
+
+def test_parts_that_would_have_one_name_are_refused():
+    assert exporting.names('obs', {'a': 0, 'b': (1, 2)}) == {
+        'a': 'obs_a',
+        'b': ('obs_b_0', 'obs_b_1'),
+    }
+    with pytest.raises(UserError, match=r"names that differ .*got \['a b'\], \['a_b'\]"):
+        exporting.names('obs', {'a b': 0, 'a_b': 1})
 
 
 class Remembering(tf.Module):

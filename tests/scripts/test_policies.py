@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import agents
-from agents import tools
+from agents import algorithms, tools
 from agents.parts.distributions import Categorical
 from agents.scripts import environments, policies, runs, saved_spaces, train
 
@@ -35,6 +35,23 @@ def test_a_batch_is_its_rows(folder):
     for row, action in zip(obs, actions, strict=True):
         assert policy(row).shape == (1,)
         np.testing.assert_allclose(policy(row), action, atol=1e-6)  # Sums in another order.
+
+
+def test_dicts_and_tuples_are_taken_and_returned_as_the_spaces_say():
+    spaces = gymnasium.spaces
+    space = spaces.Dict([('z', spaces.Tuple([BOX, spaces.Discrete(3, start=4)])), ('a', BOX)])
+    actions = spaces.Tuple([spaces.MultiDiscrete([2, 3], start=[5, 1]), space])
+    hyper = algorithms.Hyperparameters(policy_layers=(4,), init_output_factor=1.0)
+    policy = policies.Policy(algorithms.PPO(space, actions, 1, hyper), space, actions)
+    space.seed(0)
+    rows = [space.sample() for _ in range(3)]
+    batch = tf.nest.map_structure(lambda *parts: np.stack(parts), *map(dict, rows))
+    together = tf.nest.flatten(policy(batch))
+    for index, row in enumerate(rows):
+        action = policy(row)
+        assert actions.contains(action)
+        for part, every in zip(tf.nest.flatten(action), together, strict=True):
+            np.testing.assert_allclose(part, every[index], atol=1e-6)
 
 
 class Taping(gymnasium.Wrapper):

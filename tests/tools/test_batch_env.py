@@ -3,7 +3,7 @@ import os
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete, MultiBinary
+from gymnasium.spaces import Box, Discrete, Text
 
 from agents.tools import batch_env, make_batch_env
 from agents.tools.batch_env import BatchEnv
@@ -158,11 +158,11 @@ def test_spaces_of_unknown_kinds_are_named():
     class Env(fakes.Counting):
         def __init__(self):
             super().__init__()
-            self.observation_space = MultiBinary(3)
+            self.observation_space = Text(3)
 
-    with pytest.raises(TypeError, match=r'Observation space .* MultiBinary\(3\) at index 0'):
+    with pytest.raises(TypeError, match=r'Observation space .* Text\(1, 3, .*\) at index 0'):
         BatchEnv([Env()])
-    with pytest.raises(TypeError, match=r'Observation space .* MultiBinary\(3\) at index 0'):
+    with pytest.raises(TypeError, match=r'Observation space .* Text\(1, 3, .*\) at index 0'):
         make_batch_env(Env, 2, num_workers=1)
 
 

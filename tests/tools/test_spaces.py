@@ -3,13 +3,14 @@ import pickle
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 
 from agents.tools import spaces
 
 BOX = Box(-1, 1, (2,), np.float32)
 IMAGE = Box(0, 255, (2, 3), np.uint8)
 DISCRETE = Discrete(3, start=2)
+NUMBERS = MultiDiscrete([2, 3], start=[1, -1])
 
 
 @pytest.mark.parametrize('space', [BOX, IMAGE, DISCRETE, Box(0, 1, (), np.float64)])
@@ -65,10 +66,8 @@ def test_a_row_may_be_a_list_or_hold_integers():
 
 
 def test_other_kinds_of_spaces_are_named():
-    space = MultiDiscrete([2, 3])
-    with pytest.raises(
-        TypeError, match=r'Action space must be a Box .* got MultiDiscrete.*index 4'
-    ):
+    space = Text(3)
+    with pytest.raises(TypeError, match=r'Action space must be a Box .* got Text.*index 4'):
         spaces.check_supported(space, 'Action space', 4)
 
 
@@ -167,3 +166,110 @@ def test_rows_are_replaced_only_where_the_mask_holds():
 def test_spaces_of_gymnasium_tasks_are_supported():
     env = gymnasium.make('CartPole-v1')
     spaces.check_equal([(env.observation_space, env.action_space)] * 2)
+
+
+# Dicts and tuples of arrays.
+
+NESTED = Dict([('z', Tuple([BOX, DISCRETE])), ('a', MultiBinary(2)), ('m', NUMBERS)])
+
+
+def nested(*rows):
+    """A batch of rows (Box, Discrete, MultiBinary, MultiDiscrete)."""
+    box, discrete, bits, numbers = (
+        np.array(x, dtype)
+        for x, dtype in zip(
+            zip(*rows, strict=True), (np.float32, np.int64, np.int8, np.int64), strict=True
+        )
+    )
+    return {'z': (box, discrete), 'a': bits, 'm': numbers}
+
+
+ROWS = [([0, 0.5], 2, [0, 1], [1, -1]), ([1, 0], 4, [1, 1], [2, 1])]
+
+
+def test_a_batch_of_dicts_is_a_dict_of_batches():
+    batch = spaces.zeros(NESTED, (2,))
+    shapes = {path: (array.shape, array.dtype.name) for path, array in spaces.parts(batch)}
+    assert shapes == {
+        "['z'][0]": ((2, 2), 'float32'),
+        "['z'][1]": ((2,), 'int64'),
+        "['a']": ((2, 2), 'int8'),
+        "['m']": ((2, 2), 'int64'),
+    }
+    assert isinstance(batch['z'], tuple)
+
+
+def test_rows_of_nested_batches_are_in_the_space_and_share_no_memory():
+    batch = nested(*ROWS)
+    rows = spaces.rows(NESTED, batch)
+    assert all(NESTED.contains(row) for row in rows)
+    assert rows[1]['z'][1] == 4 and type(rows[1]['z'][1]) is int
+    batch['m'][:] = 0
+    assert rows[1]['m'].tolist() == [2, 1]
+
+
+def test_nested_batches_are_joined_cut_and_overwritten_part_by_part():
+    batch = nested(*ROWS)
+    joined = spaces.concatenate([batch, spaces.part(batch, 1, 2)])
+    assert joined['z'][1].tolist() == [2, 4, 4]
+    spaces.replace_rows(joined, np.array([True, False, False]), spaces.copy(joined))
+    target = spaces.zeros(NESTED, (3,))
+    spaces.replace_rows(target, np.array([False, True, False]), joined)
+    assert target['z'][1].tolist() == [0, 4, 0] and target['a'].tolist() == [[0, 0], [1, 1], [0, 0]]
+    spaces.assign(target, joined)
+    spaces.put(target, 2, spaces.row(target, 0))
+    assert target['m'].tolist() == [[1, -1], [2, 1], [1, -1]]
+    assert batch['z'][1].tolist() == [2, 4]  # Joining has copied.
+
+
+def test_observations_are_checked_part_by_part_whatever_their_order():
+    value = {'a': [0, 1], 'm': [1, 1], 'z': [np.zeros(2, np.float32), 3]}
+    row = spaces.check_row(NESTED, value, 0)
+    assert list(row) == ['z', 'a', 'm'] and isinstance(row['z'], tuple)
+    cases = [
+        ({**value, 'a': [0]}, ValueError, r"Observation\['a'\] must have shape \(2,\), .*index 6"),
+        ({**value, 'm': [1, 0.5]}, TypeError, r"Observation\['m'\] must have dtype int64"),
+        ({'z': 0, 'm': 0}, ValueError, r"must have the keys \['z', 'a', 'm'\], got \['z', 'm'\]"),
+        ({**value, 'z': [1]}, ValueError, r"Observation\['z'\] must be a tuple of 2 parts, got 1"),
+        (np.zeros(2), ValueError, 'must have the keys .*, got ndarray'),
+    ]
+    for wrong, kind, message in cases:
+        with pytest.raises(kind, match=message):
+            spaces.check_row(NESTED, wrong, 6)
+
+
+def test_actions_are_checked_part_by_part():
+    batch = nested(*ROWS)
+    checked = spaces.check_actions(NESTED, {**batch, 'a': [[0, 1], [1, 0]]}, 2)
+    assert checked['a'].dtype == np.int8 and checked['m'] is batch['m']
+    cases = [
+        ('a', [[0, 1], [1, 2]], ValueError, r"Action\['a'\] must be 0 or 1, .*index 1"),
+        ('m', [[1, -1], [3, 0]], ValueError, r"Action\['m'\] must be in Multi.*\[3 0\] at index 1"),
+        ('z', [np.zeros((2, 2)), [2, 5]], ValueError, r"Action\['z'\]\[1\] must be in \[2, 5\)"),
+        ('z', 3, ValueError, r"Action\['z'\] must be a tuple of 2 parts, .*got int"),
+        ('a', [[0.0, 1], [1, 0]], TypeError, r"Action\['a'\] must have dtype int8"),
+    ]
+    for key, value, kind, message in cases:
+        with pytest.raises(kind, match=message):
+            spaces.check_actions(NESTED, {**batch, key: value}, 2)
+    with pytest.raises(ValueError, match=r"must have the keys .* got \['z'\]"):
+        spaces.check_actions(NESTED, {'z': batch['z']}, 2)
+
+
+def test_a_part_that_is_not_finite_is_named():
+    batch = nested(*ROWS)
+    batch['z'][0][1, 0] = np.nan
+    assert spaces.first_non_finite(batch) == 1
+    message = r"Observation\['z'\]\[0\] must be finite, .*=nan in element \(0,\) at index 4.* was 8"
+    with pytest.raises(FloatingPointError, match=message):
+        spaces.check_finite('observation', batch, [7, 8], 3)
+    spaces.check_finite('observation', batch, [7, 8], 3, np.array([True, False]))
+
+
+def test_spaces_without_a_batch_are_named_by_their_place():
+    for space, message in (
+        (Dict(x=Tuple([BOX, Text(1)])), r"space\['x'\]\[1\] must be a Box .* got Text"),
+        (Dict(), 'must not be empty'),
+    ):
+        with pytest.raises(TypeError, match=message):
+            spaces.check_supported(space, 'Action space', 0)

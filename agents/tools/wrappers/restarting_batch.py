@@ -161,7 +161,8 @@ class RestartingBatch(RemoteBatch):
         if usage := self.worker.memory_usage:
             details.append(f'{usage / 1e6:.0f} MB of memory')
         if doing == 'step':
-            details.append(f'last action {reprlib.repr(self.arrays.action.tolist())}')
+            action = spaces.map_parts(np.ndarray.tolist, self.arrays.action)
+            details.append(f'last action {reprlib.repr(action)}')
         _logger.warning(
             'Restarting %s after a failed %s: %s (%s)',
             self.worker.envs,
