@@ -94,3 +94,12 @@ def test_every_training_command_is_understood():
         assert given['config'] in configs.TASKS
         fields = {name for name in given if name not in ('config', 'logdir')}
         configs.Config(**{name: given[name] for name in fields})
+
+
+def test_the_network_of_the_snippet_trains(tmp_path):
+    (code,) = snippets('python', 'docs/networks.md')
+    (tmp_path / 'my_networks.py').write_text(code)
+    flags = ['--config=debug', '--network=my_networks:make', '--compile=off']
+    command = [sys.executable, '-m', 'agents.scripts.train', *flags]
+    run = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert 'Done.' in run.stdout
