@@ -41,6 +41,7 @@ SIZES = (
     (Sizes(tasks.CART_POLE, 64, 128, 512, 4), 3.0),
     (Sizes(tasks.CHEETAH, 16, 128, 64, 10), 6.0),
     (Sizes(tasks.CHEETAH, 64, 128, 512, 4), 8.0),
+    (Sizes(tasks.BREAKOUT, 8, 128, 256, 4), 1.2),
 )
 
 
@@ -55,12 +56,16 @@ def training(options: Options) -> list[Line]:
     environments in one worker per core or in the same process, with one inter-op thread of
     TensorFlow, as `train` sets it; Stable-Baselines3 and SBX (its PPO in JAX) on the CPU with
     DummyVecEnv or SubprocVecEnv, PyTorch with 1 or 2 threads; CleanRL's design
-    (`benchmarks/cleanrl.py`) with Gymnasium's sync or async vector environment.
+    (`benchmarks/cleanrl.py`) with Gymnasium's sync or async vector environment. Breakout: the
+    convolutional network of Mnih et al. 2015, shared by policy and value, against
+    Stable-Baselines3 only.
     """
     lines = []
-    for sizes, wanted in SIZES[::2] if options.quick else SIZES:
+    for sizes, wanted in SIZES[:3:2] if options.quick else SIZES:
         kwargs = {'sizes': sizes, 'seconds': 2.0 if options.quick else 5.0}
-        sides = [_ours(kwargs), _stable_baselines3(kwargs), _sbx(kwargs), _cleanrl(kwargs)]
+        sides = [_ours(kwargs), _stable_baselines3(kwargs)]
+        if sizes.task != tasks.BREAKOUT:
+            sides += [_sbx(kwargs), _cleanrl(kwargs)]
         ours, *others = contest(sides, options.repeats)
         task, num_envs, horizon, minibatch, epochs = sizes
         what = f'train {task}, {num_envs} × {horizon}, minibatch {minibatch}, {epochs} epochs'
@@ -142,6 +147,7 @@ def make_ours(sizes: Sizes, workers: int | None) -> tuple[Any, Any]:
         gradient_clip=0.5,
         epochs=sizes.epochs,
         minibatch=sizes.minibatch,
+        **({'network': 'nature', 'share_layers': True} if sizes.task == tasks.BREAKOUT else {}),
     )
     batch = tools.make_batch_env(tasks.maker(sizes.task), sizes.num_envs, workers)
     env = tools.InGraphBatchEnv(batch)
@@ -203,7 +209,8 @@ def _learn(algorithm: Any, sizes: Sizes, mode: str, seconds: float) -> float:
     """Return the rate of a PPO with the interface of Stable-Baselines3."""
     env = peers.make_stable_baselines3(sizes.task, sizes.num_envs, mode)
     ppo = algorithm(
-        'MlpPolicy',  # Two hidden tanh layers of 64 by default, for policy and value each.
+        # By default two hidden tanh layers of 64 for policy and value each, or convolutions shared.
+        'CnnPolicy' if sizes.task == tasks.BREAKOUT else 'MlpPolicy',
         env,
         learning_rate=LEARNING_RATE,
         n_steps=sizes.horizon,

@@ -236,7 +236,7 @@ def fake_contest(seen):
     [
         (stepping, 'stepping', {12.0, 1.3, 0.65, 5.0, 0.85, 3.0}),
         (acting, 'acting', {0.6, 0.9}),
-        (training, 'training', {7.0, 3.0, 6.0, 8.0}),
+        (training, 'training', {7.0, 3.0, 6.0, 8.0, 1.2}),
         (updating, 'updating', {10.0, 1.0}),
         (solving, 'solving', set()),
         (scaling, 'scaling', set()),
