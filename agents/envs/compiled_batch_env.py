@@ -121,7 +121,7 @@ class CompiledBatchEnv(InGraphBatchEnv):
         tf.nest.map_structure(lambda variable, x: variable.assign(x), self.inner, state.inner)
 
     @contextlib.contextmanager
-    def own_errors(self) -> Iterator[None]:
+    def own_errors(self, grace: float = 0.0) -> Iterator[None]:
         """Do nothing: a tensor program raises nothing of its own."""
         yield
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from agents.tools import spaces
+from agents.tools import env_state, spaces
 from agents.tools.batch import make_arrays
 from agents.tools.batch_env import BatchEnv
 
@@ -128,6 +128,11 @@ class VectorBatch:
         """Do what `call_async` noted, which not all vector environments can."""
         kind, name, args, kwargs = self._call
         vector_env: Any = self._vector_env
+        if kind in ('get_state', 'set_state'):
+            raise env_state.Unsupported(
+                f'{type(vector_env).__name__} keeps the state of its environments to itself. Take '
+                '--engine=process for a run that must go on in the middle of episodes.'
+            )
         if kind == 'set':
             vector_env.set_attr(name, [*args] * self.num_envs)
             return (None,) * self.num_envs

@@ -1,7 +1,9 @@
 """The checkpoints of a run: which there are, and restoring one that is whole."""
 
+import contextlib
 import pathlib
 import re
+import shutil
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -65,12 +67,17 @@ def find(run: Run, which: str = NEWEST) -> list[pathlib.Path]:
     )
 
 
-def restore(checkpoint: tf.train.Checkpoint, paths: Sequence[pathlib.Path]) -> pathlib.Path:
+def restore(
+    checkpoint: tf.train.Checkpoint,
+    paths: Sequence[pathlib.Path],
+    older: tf.train.Checkpoint | None = None,
+) -> pathlib.Path:
     """Restore the first checkpoint that is whole, and say which ones are not.
 
     Args:
         checkpoint: Objects to restore; each of their variables must be in the file.
         paths: Checkpoints without suffix, what is wanted most first.
+        older: The objects that checkpoints of former versions hold.
 
     Returns:
         The one that was restored.
@@ -81,7 +88,7 @@ def restore(checkpoint: tf.train.Checkpoint, paths: Sequence[pathlib.Path]) -> p
     for path in paths:
         damage = find_damage(path)
         if damage is None:
-            _read(checkpoint, path)
+            _read(checkpoint if older is None or _is_recent(checkpoint, path) else older, path)
             return path
         print(f'The checkpoint {path} is damaged and left out: {damage}')
     raise UserError(
@@ -123,6 +130,27 @@ def find_damage(path: pathlib.Path) -> str | None:
     except Exception as error:  # TensorFlow has a type for each kind of damage, even IndexError.
         return str(getattr(error, 'message', error)).partition('\n')[0]
     return None
+
+
+def remove_torn(run: Run, number: int, best: bool = False) -> None:
+    """Remove what is left of a checkpoint that could not be written, to make room.
+
+    Args:
+        run: The run.
+        number: Steps trained before it.
+        best: Whether it was the one that scored best.
+    """
+    place = folder(run, best)
+    if not (place / f'step-{number}.index').exists():
+        for path in place.glob(f'step-{number}[._]*'):
+            with contextlib.suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _is_recent(checkpoint: tf.train.Checkpoint, path: pathlib.Path) -> bool:
+    """Whether a checkpoint is none of a former version, which has no continuation."""
+    names = {name.partition('/')[0] for name, _ in tf.train.list_variables(str(path))}
+    return 'continuation' in names or not hasattr(checkpoint, 'continuation')
 
 
 def _read(checkpoint: tf.train.Checkpoint, path: pathlib.Path) -> None:

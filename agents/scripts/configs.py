@@ -62,6 +62,9 @@ class Config(Hyperparameters):
     on_worker_failure: str = field(
         'restart', 'When one fails: raise, restart, or restart_all (also for values not finite).'
     )
+    max_rolled_back: int = field(
+        3, 'Updates in a row that are undone for values that are not finite; then it ends.'
+    )
     threads: int = field(
         0, "Threads within an operation; 0: TensorFlow's choice. Results depend on it."
     )
@@ -227,7 +230,7 @@ _RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         'at least 1',
         lambda x: x >= 1,
         'policy_layers value_layers epochs minibatch steps num_envs horizon eval_envs '
-        'final_eval_episodes',
+        'final_eval_episodes max_rolled_back',
     ),
     (
         'at least 0',

@@ -1,14 +1,18 @@
 """What a run leaves in its folder: metrics, TensorBoard events, checkpoints."""
 
+import contextlib
 import json
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from agents.scripts import board, checkpoints, runs, signals
+
+_logger = logging.getLogger(__name__)
 
 _INTEGERS = (
     'records',
@@ -67,6 +71,7 @@ class Recorder:
     Attributes:
         counters: Where the run is; restored from the newest checkpoint if there is one.
         restored: Name of that checkpoint, or None.
+        continuation: What that checkpoint holds besides variables; empty if it is an older one.
     """
 
     def __init__(self, run: runs.Run | None, **state: Any):
@@ -78,12 +83,18 @@ class Recorder:
         """
         self.counters = Counters()
         self.restored: str | None = None
+        self.continuation = b''
         self._run = run
         self._writers: dict[str, Any] = {}
         self._file: Any = None
+        self._unwritten: list[str] = []
         if run is None:
             return
-        self._checkpoint = tf.train.Checkpoint(counters=self.counters, **state)
+        with tf.device('CPU:0'):
+            self._continuation = tf.Variable(b'', trainable=False, name='continuation')
+        self._checkpoint = tf.train.Checkpoint(
+            counters=self.counters, continuation=self._continuation, **state
+        )
         for best in (False, True):
             checkpoints.write_list(run, best)
         self._newest, self._best = (
@@ -94,7 +105,9 @@ class Recorder:
         )
         if checkpoints.exist(run):
             found = checkpoints.find(run)
-            self.restored = checkpoints.restore(self._checkpoint, found).name
+            older = tf.train.Checkpoint(counters=self.counters, **state)
+            self.restored = checkpoints.restore(self._checkpoint, found, older).name
+            self.continuation = self._continuation.numpy()
 
     def record(self, phase: str, step: int, values: Mapping[str, Any]) -> None:
         """Append a line to metrics.jsonl and scalars to TensorBoard.
@@ -109,16 +122,21 @@ class Recorder:
         seconds = round(self.counters['seconds'], 3)
         data = {'step': step, 'phase': phase, **values, 'seconds': seconds}
         line = json.dumps({name: _finite(value) for name, value in data.items()}, allow_nan=False)
-        file = self._file or self._open()
-        file.write(f'{line}\n')
-        file.flush()
-        self.counters.records.assign_add(1)
-        writer = self._writers[phase]
-        with writer.as_default(step=step):
+        self._unwritten.append(f'{line}\n')
+        try:
+            self._write_lines()
+        except OSError as error:
+            _logger.warning(
+                'metrics.jsonl cannot be written: %s. Training goes on, and %d lines wait for the '
+                'next try.',
+                error,
+                len(self._unwritten),
+            )
+        with self._events(phase, step) as writer:
             for name, value in values.items():
                 if math.isfinite(value) and not isinstance(value, bool):
                     tf.summary.scalar(name, float(value))
-        writer.flush()
+            writer.flush()
 
     def histograms(self, step: int, arrays: Mapping[str, Any]) -> None:
         """Write histograms to TensorBoard.
@@ -129,52 +147,109 @@ class Recorder:
         """
         if self._run is None:
             return
-        if self._file is None:
-            self._open()
-        with self._writers['train'].as_default(step=step):
+        with self._events('train', step):
             for name, array in arrays.items():
                 values = np.asarray(array)
                 tf.summary.histogram(name, values[~np.isnan(values)])
 
-    def save(self, step: int, best: bool = False) -> None:
+    def save(self, step: int, best: bool = False, continuation: bytes = b'') -> bool:
         """Write a checkpoint, as a whole even if a signal arrives.
 
         Args:
             step: Steps trained so far; part of its name.
             best: Whether it is the one that scored best, which is kept besides the newest ones.
+            continuation: What must be kept besides variables.
+
+        Returns:
+            Whether it could be written. If not, that is said, and those before it are left alone.
         """
-        if self._run is not None:
-            with signals.deferred():
+        if self._run is None:
+            return True
+        with signals.deferred():
+            self._continuation.assign(continuation)
+            try:
                 (self._best if best else self._newest).save(checkpoint_number=step)
+            except (OSError, tf.errors.OpError) as error:
+                checkpoints.remove_torn(self._run, step, best)
+                _logger.warning(
+                    'The checkpoint of step %d cannot be written: %s Training goes on, and the '
+                    'last checkpoint stays. Make room before the next one.',
+                    step,
+                    _first_line(error),
+                )
+                return False
+            finally:
+                self._continuation.assign(b'')
+        return True
 
     def close(self) -> None:
         """Close the files."""
-        for writer in self._writers.values():
-            writer.close()
+        for phase in list(self._writers):
+            with self._guard():
+                self._writers.pop(phase).close()
         if self._file is not None:
             self._file.close()
 
-    def _open(self) -> Any:
-        """Open the files, when there is something to write; drop what a crash made worthless.
+    def _write_lines(self) -> None:
+        """Append lines as a whole: what a full disk cuts off is taken back."""
+        file = self._file or self._open_lines()
+        data = ''.join(self._unwritten).encode()
+        size = file.seek(0, 2)
+        try:
+            while data:
+                data = data[file.write(data) :]
+        except OSError:
+            file.truncate(size)
+            raise
+        self.counters.records.assign_add(len(self._unwritten))
+        self._unwritten.clear()
+
+    @contextlib.contextmanager
+    def _events(self, phase: str, step: int) -> Iterator[Any]:
+        """Write to TensorBoard, unless the disk is full, which is said; then begin a new file."""
+        with self._guard(phase):
+            if phase not in self._writers:
+                self._open_events(phase)
+            with self._writers[phase].as_default(step=step):
+                yield self._writers[phase]
+
+    @contextlib.contextmanager
+    def _guard(self, phase: str = '') -> Iterator[None]:
+        try:
+            yield
+        except (OSError, tf.errors.OpError) as error:
+            # What follows in a file that was cut in the middle of a record cannot be read.
+            self._writers.pop(phase, None)
+            _logger.warning(
+                "TensorBoard's files cannot be written: %s Training goes on without these values.",
+                _first_line(error),
+            )
+
+    def _open_lines(self) -> Any:
+        """Open the metrics, when there is something to write; drop what a crash made worthless.
 
         A checkpoint says how many lines had been written. Later ones would be written again.
         TensorBoard's files cannot be cut: there the two pieces overlap.
         """
         assert self._run is not None
-        folder = self._run.folder
-        path = folder / 'metrics.jsonl'
+        path = self._run.folder / 'metrics.jsonl'
         keep = self.counters['records']
         lines = path.read_text(encoding='utf-8').splitlines(True) if path.exists() else []
         if len(lines) > keep:
             runs.write_atomically(path, ''.join(lines[:keep]))
-        self._file = path.open('a', encoding='utf-8')
-        for phase in ('train', 'eval'):
-            self._writers[phase] = tf.summary.create_file_writer(str(folder / phase))
-        config = runs.load_config(self._run)
-        with self._writers['train'].as_default(step=0):
-            tf.summary.text('config', board.config_table(config))
-        board.write_hyperparameters(folder, config)
+        self._file = path.open('ab', buffering=0)
         return self._file
+
+    def _open_events(self, phase: str) -> None:
+        assert self._run is not None
+        folder = self._run.folder
+        writer = tf.summary.create_file_writer(str(folder / phase))
+        if phase == 'train':
+            config = runs.load_config(self._run)
+            with writer.as_default(step=0):
+                tf.summary.text('config', board.config_table(config))
+            board.write_hyperparameters(folder, config)
+        self._writers[phase] = writer
 
 
 def weights(algorithm: Any) -> dict[str, Any]:
@@ -193,6 +268,12 @@ def weights(algorithm: Any) -> dict[str, Any]:
         for index, weight in enumerate(variables if isinstance(variables, list) else ()):
             found[f'{name}/{index}_{getattr(weight, "path", weight.name)}'] = weight
     return found
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of what an error says, as a sentence."""
+    text = str(getattr(error, 'message', error)).partition('\n')[0]
+    return text if text.endswith('.') else f'{text}.'
 
 
 def _finite(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """What is built for a training run, and the phases that `train` puts in order."""
 
 import contextlib
+import logging
 import math
 import time
 from collections.abc import Sequence
@@ -12,12 +13,19 @@ from agents.scripts import camera, environments, policies, recording, saved_spac
 from agents.scripts.configs import Config
 from agents.scripts.progress import Progress
 from agents.scripts.runs import Run
+from agents.tools import packing
+
+_logger = logging.getLogger(__name__)
 
 # What seeds of evaluations are spawned for: 'eval' in ASCII. Training spawns none.
 _EVAL = 0x6576616C
 
 # How long a call of a compiled program should take: signals wait for its end.
 _CALL_SECONDS = 1.0
+
+# How long a rollout may go on after a signal: one that ends leaves environments at a known place.
+# Container runtimes kill ten seconds after SIGTERM.
+_GRACE_SECONDS = 3.0
 
 
 class Trainer:
@@ -53,7 +61,9 @@ class Trainer:
             if run:
                 saved_spaces.save(run, *pair)
             self.algorithm = policies.make_algorithm(config, *pair)
-            self._simulation = tools.simulate(env, self.algorithm, config.horizon, config.seed)
+            self._simulation = tools.simulate(
+                env, self.algorithm, config.horizon, config.seed, config.max_rolled_back
+            )
             self._evaluation = tools.evaluate(
                 eval_env, self.algorithm, config.max_eval_steps or None
             )
@@ -71,9 +81,13 @@ class Trainer:
         self._iteration_seconds = _CALL_SECONDS  # Not known before the first one is made.
         self._failures_before = self.counters['worker_failures']
         self._saved = (self.step, self.counters['evaluations'])
+        self._tried_at = self.step
+        self._resumable = True
         self._time = time.monotonic()
         progress.begin(self.step, self.finished)
         self._show_scores()
+        if self._recorder.restored and not self.finished:
+            self._continue(self._recorder.continuation)
 
     @property
     def step(self) -> int:
@@ -106,14 +120,14 @@ class Trainer:
     @property
     def checkpoint_is_due(self) -> bool:
         """Whether a multiple of `checkpoint_every` has passed since the last checkpoint."""
-        return self._is_due(self._config.checkpoint_every, self._saved[0])
+        return self._is_due(self._config.checkpoint_every, self._tried_at)
 
     def update(self) -> None:
         """Collect experience, learn from it, and record metrics where they are due."""
         signals.check()
         with signals.deferred():
             begin = time.monotonic()
-            metrics = self._simulation.run(self._iterations())
+            metrics = self._simulation.run(self._iterations(), _GRACE_SECONDS)
             seconds = time.monotonic() - begin
             self._iteration_seconds = seconds / len(metrics)
             self._collected += metrics
@@ -182,8 +196,49 @@ class Trainer:
         moment = (self.step, self.counters['evaluations'])
         if moment != self._saved:
             self.counters.assign(worker_failures=self.worker_failures)
-            self._recorder.save(self.step)
-            self._saved = moment
+            self._tried_at = self.step
+            if self._recorder.save(self.step, continuation=self._continuation()):
+                self._saved = moment
+
+    def _continuation(self) -> bytes:
+        """Pack what a run needs to go on as if it had never stopped, besides variables."""
+        simulation = self._simulation
+        states, env = None, self._envs[0]
+        if not env.state_in_variables:
+            try:
+                states = list(env.get_state())
+                packing.pack(states)
+            except Exception as error:  # Of a user's environment: no reason to save nothing.
+                states = None
+                if self._resumable:
+                    _logger.warning(
+                        'If this run is stopped, it will go on with new episodes: %s', error
+                    )
+                self._resumable = False
+        return packing.pack(
+            {
+                'collected': self._collected,
+                'rolled_back': simulation.rolled_back,
+                'rolled_back_in_a_row': simulation.rolled_back_in_a_row,
+                'envs': states,
+            }
+        )
+
+    def _continue(self, continuation: bytes) -> None:
+        """Go on where a checkpoint left off; with new episodes if it does not say where."""
+        simulation, env = self._simulation, self._envs[0]
+        try:
+            state = packing.unpack(continuation) if continuation else {}
+            self._collected = state.get('collected', [])
+            simulation.rolled_back = state.get('rolled_back', 0)
+            simulation.rolled_back_in_a_row = state.get('rolled_back_in_a_row', 0)
+            if env.state_in_variables:
+                return
+            if state.get('envs') is None:
+                raise ValueError('The checkpoint does not have the state of its environments.')
+            env.set_state(state['envs'])
+        except Exception as error:  # Of a user's environment, or of a file that was changed.
+            _logger.warning('New episodes begin: %s', error)
 
     def _iterations(self) -> int:
         """Choose how many iterations of a compiled program to make at once: about a second's.
@@ -210,6 +265,7 @@ class Trainer:
 
     def _record(self, phase: str, values: dict[str, float]) -> None:
         values = {**values, 'worker_failures': self.worker_failures}
+        values['rolled_back'] = self._simulation.rolled_back
         self._recorder.record(phase, self.step, values)
         self._progress.record(phase, self.step, values)
 

@@ -105,9 +105,9 @@ class Batch(Protocol):
         """Begin to do something with an attribute of each environment.
 
         Args:
-            kind: 'call', 'get' or 'set'.
+            kind: 'call', 'get', 'set', 'get_state' or 'set_state'.
             name: Attribute of the environment or of one of its wrappers.
-            args: Positional arguments of the call, or the one value to set.
+            args: Positional arguments of the call, or the one value to set, or all states.
             kwargs: Named arguments of the call.
         """
 

@@ -152,6 +152,47 @@ class BatchEnv:
         self._call_async('set', name, (value,))
         self.call_wait()
 
+    def get_state(self) -> tuple:
+        """Return the complete state of every environment, for `set_state`.
+
+        When it is first asked for, two more environments are made to see whether one of them does
+        the same as the other, bit for bit, once it has its state.
+
+        Returns:
+            One for each environment: plain data for `packing.pack`.
+
+        Raises:
+            Unsupported: An environment or wrapper is not known and lacks the methods
+                `get_state()` and `set_state(state)`, see `env_state`.
+            RuntimeError: The batch was not reset, or not since the last error.
+        """
+        if not self._ready:
+            raise RuntimeError('Batch must be reset before it has a state. Call reset().')
+        self._call_async('get_state', '')
+        return self.call_wait()
+
+    def set_state(self, states: Sequence[Any]) -> None:
+        """Let every environment go on from where another one was; no reset is needed.
+
+        Args:
+            states: What `get_state` returned, from environments made in the same way and whatever
+                processes they were in.
+
+        Raises:
+            Unsupported: As for `get_state`.
+            ValueError: There is not one for each environment, or it is of another environment.
+        """
+        if len(states) != self.num_envs:
+            raise ValueError(
+                f'States must be one for each of {self.num_envs} environments, got {len(states)}.'
+            )
+        self._begin('call_wait')
+        self._ready = False
+        parts = [(states[start:stop],) for start, stop in self._bounds]
+        self._scatter('call_async', [('set_state', '', part, {}) for part in parts])
+        self.call_wait()
+        self._ready = True
+
     def render(self) -> tuple:
         """Render every environment and return one result for each."""
         return self.call('render')

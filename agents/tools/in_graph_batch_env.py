@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from agents.tools import interrupts, spaces
+from agents.tools import env_state, interrupts, spaces
 from agents.tools.batch_env import BatchEnv
 from agents.tools.transition import Nest, StepResult, Transition
 
@@ -187,18 +187,41 @@ class InGraphBatchEnv(tf.Module):
             self.terminated.assign(last.terminated)
             self.truncated.assign(last.truncated)
 
+    @property
+    def state_in_variables(self) -> bool:
+        """Whether the variables hold everything, so that a checkpoint has it."""
+        return self._batch_env is None
+
+    def get_state(self) -> tuple:
+        """Return what the variables do not hold; see `BatchEnv.get_state`."""
+        if not self._ready or not hasattr(self._batch_env, 'get_state'):
+            raise env_state.Unsupported('The environments were stopped in the middle of a rollout.')
+        return self._batch_env.get_state()
+
+    def set_state(self, states: Sequence[Any]) -> None:
+        """Go on from where the variables are, which were restored from the same moment.
+
+        Args:
+            states: What `get_state` returned then.
+        """
+        self._batch_env.set_state(states)
+        self._ready = True
+
     @contextlib.contextmanager
-    def own_errors(self) -> Iterator[None]:
+    def own_errors(self, grace: float = 0.0) -> Iterator[None]:
         """Run operations inside this to get the environment's own exceptions out of them.
 
         TensorFlow only keeps their text. A signal ends the operation within one step.
+
+        Args:
+            grace: How long the operation may go on after a signal, seconds.
 
         Raises:
             KeyboardInterrupt: A signal ended the operation, and its handler raised nothing itself.
         """
         self._error = None
         try:
-            with interrupts.watch():
+            with interrupts.watch(grace):
                 yield
         # A signal handler that raises while TensorFlow makes its exception yields a RuntimeError.
         except (tf.errors.OpError, RuntimeError):

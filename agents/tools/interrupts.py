@@ -15,8 +15,11 @@ import time
 from collections.abc import Iterator
 
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
+_LOOK_SECONDS = 0.1  # Between two looks at whether the time of grace is over.
 _watched: int | None = None
 _writer = -1
+_grace = 0.0  # Seconds from the first signal to when it is raised.
+_deadline = 0.0  # When that is, after a signal.
 _received = b''  # Signals since the watch began that were read, to be handed on.
 
 
@@ -33,12 +36,15 @@ def fileno() -> int | None:
 
 
 @contextlib.contextmanager
-def watch() -> Iterator[None]:
+def watch(grace: float = 0.0) -> Iterator[None]:
     """Make `fileno()` report SIGINT and SIGTERM; no effect outside the main thread.
 
     The handlers themselves run as usual, once the main thread is back in Python.
+
+    Args:
+        grace: How long what waits may go on after a signal, seconds.
     """
-    global _watched, _writer, _received
+    global _watched, _writer, _received, _grace, _deadline
     if threading.current_thread() is not threading.main_thread() or _watched is not None:
         yield
         return
@@ -47,10 +53,11 @@ def watch() -> Iterator[None]:
     os.set_blocking(writer, False)
     former = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     _watched, _writer, _received = reader, writer, b''
+    _grace, _deadline = grace, 0.0
     try:
         yield
     finally:
-        _watched = None
+        _watched, _deadline = None, 0.0
         signal.set_wakeup_fd(former, warn_on_full_buffer=False)
         _read(reader)
         if former >= 0 and _received:  # Who watched before, such as a notebook's event loop.
@@ -60,15 +67,25 @@ def watch() -> Iterator[None]:
         os.close(writer)
 
 
+def noticed() -> bool:
+    """Return whether a signal has asked to stop, and its time of grace may run."""
+    return _deadline > 0
+
+
 def check() -> None:
-    """Raise if a signal has asked to stop since the watch began.
+    """Raise if a signal has asked to stop since the watch began, and its time of grace is over.
 
     Raises:
         Interrupted: SIGINT or SIGTERM arrived.
     """
+    global _deadline
     if _watched is not None:
         _read(_watched)
         if not _SIGNALS.isdisjoint(_received):
+            now = time.monotonic()
+            _deadline = _deadline or now + _grace
+            if now < _deadline:
+                return
             os.write(_writer, b'\0')  # No signal has this number: stays readable for all who wait.
             raise Interrupted('A signal asked to stop.')
 
@@ -84,7 +101,7 @@ def sleep(seconds: float) -> None:
         poll.register(_watched, select.POLLIN)
     end = time.monotonic() + seconds
     while (remaining := end - time.monotonic()) > 0:
-        poll.poll(1000 * remaining)
+        poll.poll(1000 * min(remaining, _LOOK_SECONDS if noticed() else remaining))
         check()
 
 

@@ -1,12 +1,12 @@
 """Steps environments one after another, into arrays that are made once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from agents.tools import spaces
+from agents.tools import env_state, spaces
 from agents.tools.batch import Arrays, make_arrays
 
 
@@ -16,6 +16,9 @@ class LocalBatch:
     The one place where environments are stepped: a `BatchEnv` uses it for the environments in its
     own process, and a worker process uses it on shared memory. An environment whose episode ended
     is reset in the same step, without a seed, so that its own random generator goes on.
+
+    Attributes:
+        constructors: Functions that made the environments, without which their state is not given.
     """
 
     failures = 0
@@ -45,6 +48,9 @@ class LocalBatch:
         self._seeds: Sequence[int | None] = ()
         self._call: tuple[str, str, tuple, dict] = ('', '', (), {})
         self._ready = False
+        self.constructors: Sequence[Callable[[], gymnasium.Env]] = ()
+        self._last_seeds: list[int | None] = [None] * self.num_envs
+        self._proved = False
 
     def reset_async(self, seeds: Sequence[int | None]) -> None:
         """Note the seeds, one for each environment, for `reset_wait`."""
@@ -53,6 +59,8 @@ class LocalBatch:
     def reset_wait(self) -> None:
         """Reset all environments; observations are in `arrays`."""
         self._ready = False
+        if any(seed is not None for seed in self._seeds):
+            self._last_seeds = list(self._seeds)
         index = 0
         try:
             for index, (env, seed) in enumerate(zip(self._envs, self._seeds, strict=True)):
@@ -124,9 +132,9 @@ class LocalBatch:
         """Note what to do with an attribute, for `call_wait`.
 
         Args:
-            kind: 'call', 'get' or 'set'.
+            kind: 'call', 'get', 'set', 'get_state' or 'set_state'.
             name: Attribute of the environment or of one of its wrappers.
-            args: Positional arguments of the call, or the one value to set.
+            args: Positional arguments of the call, or the one value to set, or all states.
             kwargs: Named arguments of the call.
         """
         self._call = (kind, name, args, kwargs or {})
@@ -134,6 +142,10 @@ class LocalBatch:
     def call_wait(self) -> tuple:
         """Do what `call_async` noted with every environment and return the results."""
         kind, name, args, kwargs = self._call
+        if kind == 'get_state':
+            return self._get_state()
+        if kind == 'set_state':
+            return self._set_state(*args)
         results: list[Any] = []
         try:
             for env in self._envs:
@@ -164,6 +176,37 @@ class LocalBatch:
         """Close several batches and return what their environments raised."""
         del timeout  # Environments of this process cannot be stopped from outside.
         return [error for batch in batches for error in batch.close()]
+
+    def _get_state(self) -> tuple:
+        """Return state, last seed and number of restarts of each environment."""
+        self._prove()
+        states = [env_state.get_state(env) for env in self._envs]
+        return tuple(
+            {'env': state, 'seed': seed, 'restarts': 0}
+            for state, seed in zip(states, self._last_seeds, strict=True)
+        )
+
+    def _set_state(self, states: Sequence[dict[str, Any]]) -> tuple:
+        self._prove()
+        self._ready = False
+        for env, state in zip(self._envs, states, strict=True):
+            env.reset(
+                seed=0
+            )  # What a first reset makes may be needed; the state replaces the rest.
+            env_state.set_state(env, state['env'])
+        self._last_seeds = [state['seed'] for state in states]
+        self._ready = True
+        return (None,) * self.num_envs
+
+    def _prove(self) -> None:
+        """Check once that an environment with the state of another one does the same."""
+        if not self._proved:
+            if not self.constructors:
+                raise env_state.Unsupported(
+                    'Environments must be made by make_batch_env, for others to be made like them.'
+                )
+            env_state.prove(self.constructors[0])
+            self._proved = True
 
     def _restart(self, index: int, obs: Any, terminated: Any, truncated: Any) -> Any:
         """Keep the last observation of an episode and return the first one of the next."""

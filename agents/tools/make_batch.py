@@ -67,7 +67,10 @@ def make_batch_env(
         for worker, (start, stop) in enumerate(itertools.pairwise(bounds)):
             cores = _share_of_cores(worker, workers)
             envs.append(ExternalProcess(makes[start:stop], timeout, on_worker_failure, cores))
-        return BatchEnv(envs)
+        batch_env = BatchEnv(envs)
+        for batch in batch_env._batches if not workers else ():
+            batch.constructors = makes  # type: ignore[attr-defined]
+        return batch_env
     except BaseException:
         _discard(envs)
         raise

@@ -1,5 +1,7 @@
 """Environment steps and agent updates fused into one operation."""
 
+import logging
+import math
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,9 +18,15 @@ if TYPE_CHECKING:
 # Iterations of one call of a compiled program: its results need arrays of a static size.
 MOST_ITERATIONS = 256
 
+_logger = logging.getLogger(__name__)
+
 
 def simulate(
-    env: InGraphBatchEnv, algorithm: 'Algorithm', horizon: int = 256, seed: int = 0
+    env: InGraphBatchEnv,
+    algorithm: 'Algorithm',
+    horizon: int = 256,
+    seed: int = 0,
+    max_rolled_back: int = 1,
 ) -> 'Simulation':
     """Fuse a rollout and an update into one operation.
 
@@ -27,16 +35,23 @@ def simulate(
         algorithm: What acts in them and learns.
         horizon: Steps of each environment between two updates, >= 1.
         seed: Seed of the environments and of everything random in the algorithm's verbs.
+        max_rolled_back: How many updates in a row may meet something that is not finite until that
+            is raised, >= 1. Each of them is undone, and the next one has other random numbers.
 
     Returns:
         The operation. Each call makes `horizon` × `num_envs` steps and one update.
 
     Raises:
-        ValueError: The horizon is not positive.
+        ValueError: The horizon or the number of updates is not positive.
     """
     if horizon < 1:
         raise ValueError(f'The horizon must be at least 1, got horizon={horizon}.')
-    return Simulation(env, algorithm, horizon, seed)
+    if max_rolled_back < 1:
+        raise ValueError(
+            'Updates rolled back in a row must be at least 1 to raise, got '
+            f'max_rolled_back={max_rolled_back}.'
+        )
+    return Simulation(env, algorithm, horizon, seed, max_rolled_back)
 
 
 class Tally(NamedTuple):
@@ -114,15 +129,26 @@ class Simulation(tf.Module):
         iteration: Number of rollouts so far; every seed is folded from it, int64 variable [].
         steps: Number of real steps so far, int64 variable [].
         histograms: What the last update returned under this name.
+        rolled_back: How many updates were undone so far.
+        rolled_back_in_a_row: How many of the last ones were, without one that was not.
         traces: How often TensorFlow has traced the operation; stays 1.
     """
 
-    def __init__(self, env: InGraphBatchEnv, algorithm: 'Algorithm', horizon: int, seed: int):
+    def __init__(
+        self,
+        env: InGraphBatchEnv,
+        algorithm: 'Algorithm',
+        horizon: int,
+        seed: int,
+        max_rolled_back: int = 1,
+    ):
         super().__init__(name='simulation')
         self._env = env
         self._algorithm = algorithm
         self._horizon = horizon
         self._seed = seed
+        self._max_rolled_back = max_rolled_back
+        self.rolled_back = self.rolled_back_in_a_row = 0
         self.iteration = tf.Variable(0, dtype=tf.int64, trainable=False, name='iteration')
         self.steps = tf.Variable(0, dtype=tf.int64, trainable=False, name='steps')
         self.score = tf.Variable(tf.zeros(env.num_envs), trainable=False, name='score')
@@ -164,28 +190,31 @@ class Simulation(tf.Module):
             algorithm's update returns.
 
         Raises:
-            FloatingPointError: The update met something that is not finite; it was undone.
+            FloatingPointError: As many updates in a row as allowed met something that is not
+                finite; each was undone.
             Exception: Whatever an environment raised, as its own type.
         """
         return self.run(1)[0]
 
-    def run(self, iterations: int) -> list[dict[str, float]]:
+    def run(self, iterations: int, grace: float = 0.0) -> list[dict[str, float]]:
         """Make several iterations; in one XLA program where everything can be compiled.
 
         Args:
             iterations: How many, up to `MOST_ITERATIONS` of them in one call of the program.
+            grace: How long a rollout may go on after a signal until it is cut, seconds.
 
         Returns:
             Metrics of each iteration, as `__call__` returns them.
 
         Raises:
-            FloatingPointError: The update met something that is not finite; it was undone.
+            FloatingPointError: As many updates in a row as allowed met something that is not
+                finite; each was undone.
             Exception: Whatever an environment raised, as its own type.
         """
         if not self._env.ready:
             self.reset()
         if not self.compiled:
-            return [self._run_once() for _ in range(iterations)]
+            return [self._run_once(grace) for _ in range(iterations)]
         metrics: list[dict[str, float]] = []
         while len(metrics) < iterations:
             metrics += self._run_program(min(iterations - len(metrics), MOST_ITERATIONS))
@@ -193,29 +222,52 @@ class Simulation(tf.Module):
 
     def _run_program(self, iterations: int) -> list[dict[str, float]]:
         begin = time.perf_counter()
-        results, self.histograms, done = self._run(tf.constant(iterations))
+        results, histograms, done = self._run(tf.constant(iterations))
         done = int(done)
         seconds = (time.perf_counter() - begin) / done
         speed = self._horizon * self._env.num_envs / seconds
         rows = tf.nest.map_structure(lambda x: x.numpy()[:done], results)
+        if 'failure' not in rows or not rows['failure'][-1][0]:
+            self.histograms = histograms
+        first = int(self.iteration.numpy()) - done + 1
         return [
-            self._read({name: values[i] for name, values in rows.items()})
+            self._read({name: values[i] for name, values in rows.items()}, first + i)
             | {'steps_per_second': speed}
             for i in range(done)
         ]
 
-    def _run_once(self) -> dict[str, float]:
-        with self._env.own_errors():
+    def _run_once(self, grace: float) -> dict[str, float]:
+        with self._env.own_errors(grace):
             results = self._run()
-        self.histograms = results.pop('histograms', {})
-        return self._read(results)
+        histograms = results.pop('histograms', {})
+        if 'failure' not in results or not results['failure'][0]:
+            self.histograms = histograms
+        return self._read(results, int(self.iteration.numpy()))
 
-    def _read(self, results: dict[str, Any]) -> dict[str, float]:
-        """Turn the results of an iteration into numbers, or raise what they report."""
+    def _read(self, results: dict[str, Any], update: int) -> dict[str, float]:
+        """Turn the results of an iteration into numbers; say or raise what they report."""
         failure = results.pop('failure', None)
-        if failure is not None and failure[0]:
-            raise FloatingPointError(self._describe([int(x) for x in failure]))
-        return {name: float(value) for name, value in results.items()}
+        metrics = {name: float(value) for name, value in results.items()}
+        if failure is None or not failure[0]:
+            self.rolled_back_in_a_row = 0
+            return metrics
+        self.rolled_back += 1
+        self.rolled_back_in_a_row += 1
+        text = self._describe([int(x) for x in failure], update)
+        if self.rolled_back_in_a_row >= self._max_rolled_back:
+            # Whoever goes on after this, perhaps with other hyperparameters, begins to count anew.
+            number, self.rolled_back_in_a_row = self.rolled_back_in_a_row, 0
+            last = ', '.join(f'{name}={value:g}' for name, value in metrics.items())
+            raise FloatingPointError(
+                f'{text} Updates rolled back in a row: {number}. Last metrics: {last}.'
+            )
+        _logger.warning(
+            'Rolled back, %d of at most %d in a row: %s',
+            self.rolled_back_in_a_row,
+            self._max_rolled_back,
+            text,
+        )
+        return {name: x if math.isfinite(x) else math.nan for name, x in metrics.items()}
 
     def _iterate_many(
         self, count: tf.Tensor
@@ -361,7 +413,7 @@ class Simulation(tf.Module):
         seed = _fold_in(tf.constant(base), self.iteration)
         return _fold_in(seed, 0), _fold_in(seed, 1)
 
-    def _describe(self, failure: list[int]) -> str:
+    def _describe(self, failure: list[int], update: int) -> str:
         which, minibatch, step, environment = failure
         name = self._algorithm.failure_names[which - 1]
         where = f'minibatch {minibatch}'
@@ -369,7 +421,7 @@ class Simulation(tf.Module):
             where += f', step {step} of the rollout, environment {environment}'
         return (
             f'The {name} must be finite, got a value that is not in update '
-            f'{int(self.iteration.numpy())}, {where}. The weights are those from before this '
+            f'{update}, {where}. The weights are those from before this '
             'update. Lower the learning rate, or look for extreme observations and rewards.'
         )
 

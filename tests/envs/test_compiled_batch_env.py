@@ -270,3 +270,23 @@ def test_a_rollout_that_memory_cannot_hold_is_an_error(monkeypatch):
     monkeypatch.setattr('agents.tools.memory.available', lambda: 1000)
     with pytest.raises(MemoryError, match='16 steps of 4 environments must fit into memory'):
         simulation()
+
+
+def test_a_program_goes_on_after_an_update_that_was_rolled_back():
+    environment = make_counter()
+
+    def step(state, action, seed):
+        state, obs, reward, terminated, truncated = environment.step(state, action, seed)
+        return state, obs, reward * float('nan'), terminated, truncated
+
+    broken = dataclasses.replace(environment, step=step)
+    env = CompiledBatchEnv(broken, 4)
+    ppo = PPO(env.observation_space, env.action_space, 4, HYPER)
+    simulation = tools.simulate(env, ppo, horizon=16, max_rolled_back=4)
+    before = [w.numpy() for w in ppo.policy.weights]
+    assert len(simulation.run(3)) == 3
+    made = int(simulation.iteration)
+    assert made == 3 and 2 <= simulation.rolled_back <= 3  # The first may not learn at all.
+    with pytest.raises(FloatingPointError, match=r'rolled back in a row: 4\. Last metrics'):
+        simulation.run(5)
+    assert_equal(before, [w.numpy() for w in ppo.policy.weights])

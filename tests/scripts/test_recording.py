@@ -120,3 +120,18 @@ def test_weights_are_found_in_networks_and_among_the_algorithms_own_variables():
 
     found = recording.weights(Mine())
     assert sorted(found) == ['log_std', 'policy/0_kernel:0']
+
+
+def test_a_checkpoint_of_a_former_version_is_restored_without_a_continuation(run):
+    state = tf.Variable(5.0)
+    counters = recording.Counters()
+    counters.assign(evaluations=3)
+    older = tf.train.Checkpoint(counters=counters, algorithm=tf.train.Checkpoint(state=state))
+    older.write(str(run.folder / 'checkpoints' / 'step-256'))
+    restored = tf.Variable(0.0)
+    recorder = recording.Recorder(run, algorithm=tf.train.Checkpoint(state=restored))
+    assert (recorder.restored, recorder.continuation) == ('step-256', b'')
+    assert (restored.numpy(), recorder.counters['evaluations']) == (5.0, 3)
+    recorder.save(512, continuation=b'abc')
+    again = recording.Recorder(run, algorithm=tf.train.Checkpoint(state=restored))
+    assert (again.restored, again.continuation) == ('step-512', b'abc')

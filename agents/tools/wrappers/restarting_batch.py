@@ -57,7 +57,8 @@ class RestartingBatch(RemoteBatch):
         self._known: spaces.Spaces | None = None
         self._error: Exception | None = None  # What kept a command from being sent.
         self._seeds: list[int | None] = [None] * self.num_envs
-        self._since_seeds = 0
+        self._restarts = [0] * self.num_envs  # Of each environment, since its reset had a seed.
+        self._kind = ''
         self._in_a_row = 0
         self._good_steps = 0
 
@@ -67,7 +68,7 @@ class RestartingBatch(RemoteBatch):
         # Environments that cannot be made at first are a mistake, and no failure.
         self._known = self._known or self._connect()
         if any(seed is not None for seed in seeds):
-            self._seeds, self._since_seeds = list(seeds), 0
+            self._seeds, self._restarts = list(seeds), [0] * self.num_envs
         self._attempt(super().reset_async, seeds)
 
     def reset_wait(self) -> None:
@@ -93,6 +94,27 @@ class RestartingBatch(RemoteBatch):
             return False
         self._good_steps += 1
         return ended
+
+    def call_async(
+        self, kind: str, name: str, args: tuple = (), kwargs: dict | None = None
+    ) -> None:
+        """Let the worker do something with its environments; see `LocalBatch`."""
+        self._kind = kind
+        if kind == 'set_state':
+            self._known = self._known or self._connect()
+            self._seeds = [state['seed'] for state in args[0]]
+            self._restarts = [state['restarts'] for state in args[0]]
+        super().call_async(kind, name, args, kwargs)
+
+    def call_wait(self) -> tuple:
+        """Wait for the calls and return their results; the worker does not know the first seeds."""
+        results = super().call_wait()
+        if self._kind != 'get_state':
+            return results
+        return tuple(
+            {**state, 'seed': seed, 'restarts': restarts}
+            for state, seed, restarts in zip(results, self._seeds, self._restarts, strict=True)
+        )
 
     def _attempt(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call something, unless what came before has failed; keep its error."""
@@ -123,16 +145,9 @@ class RestartingBatch(RemoteBatch):
                 f'Environments must keep their spaces when they are made again, got {self._spaces} '
                 f'in {self.worker.envs}, which had {self._known}.'
             )
-        self._since_seeds += 1
-        super().reset_async([self._fresh_seed(seed) for seed in self._seeds])
+        self._restarts = [number + 1 for number in self._restarts]
+        super().reset_async(list(map(_fresh_seed, self._seeds, self._restarts)))
         super().reset_wait()
-
-    def _fresh_seed(self, seed: int | None) -> int | None:
-        """Fold the number of failures into a seed."""
-        if seed is None:
-            return None
-        sequence = np.random.SeedSequence(seed, spawn_key=(self._since_seeds,))
-        return int(sequence.generate_state(1)[0])
 
     def _count(self, error: Exception) -> None:
         """Count a failure; raise if there were too many in a row."""
@@ -170,3 +185,11 @@ class RestartingBatch(RemoteBatch):
             textwrap.shorten(text, 400),
             ', '.join(details),
         )
+
+
+def _fresh_seed(seed: int | None, restarts: int) -> int | None:
+    """Fold the number of failures into a seed."""
+    if seed is None:
+        return None
+    sequence = np.random.SeedSequence(seed, spawn_key=(restarts,))
+    return int(sequence.generate_state(1)[0])

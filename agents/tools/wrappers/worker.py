@@ -93,6 +93,7 @@ def _prepare(
         os.ftruncate(memory, 0)
         os.ftruncate(memory, shared_memory.size(*pairs[0], len(envs)))
         batch = LocalBatch(envs, shared_memory.map_arrays(memory, *pairs[0], len(envs)))
+        batch.constructors = constructors
     _write(replies, messages.pack(messages.VALUE, pairs))
     return batch
 

@@ -41,6 +41,7 @@ _THREAD_LIMITS = (
 )
 # End of file shows a death, unless another process inherited the pipe: so also look.
 _CHECK_SECONDS = 1.0
+_GRACE_SECONDS = 0.1  # The same after a signal, while its time of grace runs.
 _BUSY_SECONDS = 0.5  # How long a worker that is not waiting for a command may take to close.
 _TERMINATE_SECONDS = 1.0  # From SIGTERM, at which environments are closed, to SIGKILL.
 _CHUNK = 1 << 16  # Bytes: a pipe holds no more, and a larger buffer would take longer to get.
@@ -182,10 +183,11 @@ class WorkerProcess:
             self._watch(watched)
         ready = dict(messages.spin(self._poll))
         while self._reader not in ready:
-            if watched in ready:
+            if watched in ready or interrupts.noticed():
                 interrupts.check()
             remaining = self._deadline - time.monotonic()
-            ready = dict(self._poll.poll(1000 * max(0.0, min(_CHECK_SECONDS, remaining))))
+            longest = _GRACE_SECONDS if interrupts.noticed() else _CHECK_SECONDS
+            ready = dict(self._poll.poll(1000 * max(0.0, min(longest, remaining))))
             if ready:
                 continue
             if self._process.poll() is not None and not self._poll.poll(0):
