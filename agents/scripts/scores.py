@@ -117,7 +117,7 @@ def read(run: runs.Run) -> History:
     Raises:
         UserError: A file is damaged.
     """
-    records = list(_read_lines(run.folder / 'metrics.jsonl'))
+    records = list(read_lines(run.folder / 'metrics.jsonl'))
     train = [record for record in records if record['phase'] == 'train']
     # A later evaluation at the same step, as that at the end, counts instead.
     at_step = {record['step']: record for record in records if record['phase'] == 'eval'}
@@ -271,8 +271,15 @@ def _median(values: Sequence[float]) -> float:
     return float(np.median(known)) if known else float('nan')
 
 
-def _read_lines(path: pathlib.Path) -> Iterator[dict[str, Any]]:
-    """Read records; the last line may be half written."""
+def read_lines(path: pathlib.Path) -> Iterator[dict[str, Any]]:
+    """Read records of metrics; the last line may be half written.
+
+    Args:
+        path: A run's metrics.jsonl; nothing is in it if it does not exist.
+
+    Raises:
+        UserError: The file cannot be read, or a line is no record.
+    """
     try:
         lines = path.read_bytes().split(b'\n') if path.exists() else []
     except OSError as error:

@@ -29,6 +29,7 @@ from agents.scripts import (
     rendering,
     runs,
     saved_spaces,
+    scores,
     signals,
     videos,
 )
@@ -233,11 +234,9 @@ def summarize(
 
 def training_score(run: runs.Run, step: int) -> float | None:
     """Find the best mean score of the evaluations that a run made at a step, if it made any."""
-    path = run.folder / 'metrics.jsonl'
-    lines = path.read_text(encoding='utf-8').splitlines() if path.exists() else []
-    records = map(json.loads, lines)
-    scores = [x['score'] for x in records if x['phase'] == 'eval' and x['step'] == step]
-    return max((score for score in scores if score is not None), default=None)
+    records = scores.read_lines(run.folder / 'metrics.jsonl')
+    found = [x['score'] for x in records if x['phase'] == 'eval' and x['step'] == step]
+    return max((score for score in found if score is not None), default=None)
 
 
 def describe(stats: dict[str, Any]) -> str:
