@@ -77,7 +77,8 @@ def test_every_command_to_look_at_runs_is_understood():
 def test_the_first_commands_are_the_documented_ones():
     first, second = snippets('')[0].strip().splitlines()
     assert first.startswith('pip install -e . && python3 -m agents.scripts.train')
-    assert second == "pip install -e '.[dev]' && pytest"
+    assert second == "pip install -e '.[dev]' && pytest -n auto"
+    assert second.rpartition('&& ')[2] in (ROOT / '.ci' / 'run').read_text()
 
 
 def test_every_training_command_is_understood():
