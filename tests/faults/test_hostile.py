@@ -20,7 +20,13 @@ from agents.scripts.mistakes import UserError
 from agents.tools import make_batch_env, packing
 from tests.tools import fakes
 
-FUZZ = hypothesis.settings(max_examples=200, deadline=None)
+# The same examples in each run; a busy machine is no failure.
+FUZZ = hypothesis.settings(
+    max_examples=200,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 NAMES = strategies.sampled_from(sorted(Config.__dataclass_fields__))
 PLAIN = strategies.recursive(
     strategies.none()
