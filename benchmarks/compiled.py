@@ -10,12 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.contest import Contender, Line, Options, contest
+from benchmarks.solving import reached
 from benchmarks.startup import run_until
 
 TASK = 'CartPole-v1'
 MANY_ENVS = 4096
 # Environments, steps of each before an update, minibatches in an epoch, epochs.
 SIZES = ((64, 128, 16, 4), (8, 256, 32, 10))
+# Whether a printed line is that of an evaluation with a mean score of at least 475.
+solved = reached(475.0)
 
 
 def compiled_stepping(options: Options) -> list[Line]:
@@ -222,12 +225,6 @@ def training_seconds(lines: Sequence[str]) -> float:
         elif record['score'] >= 475:
             return seconds
     raise RuntimeError('The run ended before an evaluation with a mean score of at least 475.')
-
-
-def solved(line: str) -> bool:
-    """Whether a printed line is that of an evaluation with a mean score of at least 475."""
-    words = line.split()
-    return 'eval' in words and float(words[words.index('score') + 1].replace(',', '')) >= 475
 
 
 def _describe(num_envs: int, horizon: int, minibatches: int, epochs: int, **_: int) -> str:

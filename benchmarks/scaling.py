@@ -1,12 +1,11 @@
 """What more environments and workers bring and cost."""
 
-import pathlib
-import re
 import time
 from typing import Any
 
 from benchmarks import stepping, tasks
 from benchmarks.contest import Contender, Line, Options, contest
+from benchmarks.startup import resident
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -61,9 +60,3 @@ def _make(num_envs: int, workers: int) -> Any:
     from agents import tools
 
     return tools.make_batch_env(tasks.maker(tasks.CART_POLE), num_envs, workers)
-
-
-def resident(pid: str) -> int:
-    """Return the resident memory of a process, bytes."""
-    status = pathlib.Path(f'/proc/{pid}/status').read_text()
-    return int(re.search(r'VmRSS:\s+(\d+) kB', status)[1]) * 1024

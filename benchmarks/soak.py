@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import tasks
-from benchmarks.scaling import resident
+from benchmarks.startup import resident
 
 MOST_GROWTH = 1.0  # MB per million steps, in any process.
 _WARM_UP = 0.2  # Part of the time that counts for nothing: caches and arenas fill.

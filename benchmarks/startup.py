@@ -67,8 +67,13 @@ def worker_memory() -> float:
         for step in range(1000):
             env.step([step % 2])
         (pid,) = env.get_attr('pid')
-        status = pathlib.Path(f'/proc/{pid}/status').read_text()
-        return int(re.search(r'VmRSS:\s+(\d+) kB', status)[1]) * 1024 / 1e6
+        return resident(pid) / 1e6
+
+
+def resident(pid: int | str) -> int:
+    """Return the resident memory of a process, bytes; of this one for 'self'."""
+    status = pathlib.Path(f'/proc/{pid}/status').read_text()
+    return int(re.search(r'VmRSS:\s+(\d+) kB', status)[1]) * 1024
 
 
 def wait_for_score(flags: tuple[str, ...] = ('--config=pendulum',)) -> float:

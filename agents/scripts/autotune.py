@@ -9,7 +9,6 @@ same: with twice the environments each makes half the steps. How well it learns 
 
 import dataclasses
 import importlib.util
-import os
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from agents.algorithms.hyperparameters import field
 from agents.scripts import configs, engines, environments, flags, runs, signals
 from agents.scripts.configs import Config
 from agents.scripts.mistakes import UserError
+from agents.tools.make_batch import usable_cores
 
 # What is changed; the flags of the result.
 _FIELDS = ('engine', 'num_workers', 'num_envs', 'horizon')
@@ -166,10 +166,13 @@ def measure(config: Config, seconds: float = _MEASURE_SECONDS) -> tuple[float, s
         Steps per second and '', or 0 and what went wrong.
     """
     command = [sys.executable, '-m', 'agents.scripts.speed', str(seconds)]
-    plain = {name: _plain(value) for name, value in dataclasses.asdict(config).items()}
     try:
         process = subprocess.run(
-            command, input=runs.to_yaml(plain), capture_output=True, text=True, timeout=_TIMEOUT
+            command,
+            input=runs.to_yaml(runs.to_plain(config)),
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
         )
     except subprocess.TimeoutExpired:
         return 0.0, f'took more than {_TIMEOUT:.0f} seconds'
@@ -202,8 +205,7 @@ def _workers(config: Config) -> list[Config]:
     """Return the config with other numbers of worker processes."""
     if config.engine != 'process':
         return []
-    usable = hasattr(os, 'sched_getaffinity')
-    cores = len(os.sched_getaffinity(0)) if usable else os.cpu_count() or 1
+    cores = len(usable_cores())
     tried = cores if config.num_workers < 0 else config.num_workers
     numbers = sorted({0, max(1, cores // 2), cores} - {tried})
     return [dataclasses.replace(config, num_workers=number) for number in numbers]
@@ -230,10 +232,6 @@ def _describe(config: Config) -> str:
         number = config.num_workers
         words.append(f'num_workers={number if number >= 0 else "-1 (one per core)"}')
     return ' '.join([*words, f'num_envs={config.num_envs} horizon={config.horizon}'])
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 if __name__ == '__main__':

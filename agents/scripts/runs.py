@@ -182,11 +182,17 @@ def open_folder(folder: str) -> Run:
 def save_config(run: Run, config: Config) -> None:
     """Write a config as plain YAML, with the fields' help as comments; whole or not at all."""
     lines = []
+    plain = to_plain(config)
     for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        plain = list(value) if isinstance(value, tuple) else value
-        lines.append(f'# {field.metadata["help"]}\n{to_yaml({field.name: plain})}')
+        text = to_yaml({field.name: plain[field.name]})
+        lines.append(f'# {field.metadata["help"]}\n{text}')
     write_atomically(run.folder / 'config.yaml', ''.join(lines))
+
+
+def to_plain(config: Config) -> dict[str, Any]:
+    """Return the fields of a config as YAML can hold them."""
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return {name: list(x) if isinstance(x, tuple) else x for name, x in values.items()}
 
 
 def load_config(run: Run) -> Config:

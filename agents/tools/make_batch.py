@@ -55,7 +55,7 @@ def make_batch_env(
             f'and {len(makes)} functions.'
         )
     if num_workers is None:
-        num_workers = len(_usable_cores())
+        num_workers = len(usable_cores())
     if num_workers < 0:
         raise ValueError(f'Workers must not be negative, got num_workers={num_workers}.')
     workers = min(num_workers, num_envs)
@@ -100,14 +100,15 @@ def _share_of_cores(worker: int, workers: int) -> list[int] | None:
     Linux wakes a process on the core of the one that wakes it, here this one, and on machines with
     few cores leaves it there: all workers would take turns on one core, next to idle ones.
     """
-    cores = _usable_cores()
+    cores = usable_cores()
     if workers > len(cores):
         return None
     start, stop = (len(cores) * x // workers for x in (worker, worker + 1))
     return cores[start:stop]
 
 
-def _usable_cores() -> list[int]:
+def usable_cores() -> list[int]:
+    """Return the numbers of the cores that this process may use, at least one."""
     if hasattr(os, 'sched_getaffinity'):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))

@@ -178,7 +178,13 @@ def check_row(space: Space, value: Any, index: int, path: str = '') -> Nest:
         TypeError: The observation would lose its fraction in the dtype of the space.
     """
     if isinstance(space, (gymnasium.spaces.Dict, gymnasium.spaces.Tuple)):
-        return _check_parts(space, value, index, path)
+        end = f' at index {index}. The observation space is {space}.'
+        return _check_parts(
+            space,
+            value,
+            (f'Observation{path}', '', end),
+            lambda part, item, place: check_row(part, item, index, path + place),
+        )
     array = np.asarray(value)
     shape, dtype = _shape(space), _dtype(space)
     if array.shape != shape:
@@ -195,27 +201,35 @@ def check_row(space: Space, value: Any, index: int, path: str = '') -> Nest:
     return array
 
 
-def _check_parts(space: Any, value: Any, index: int, path: str) -> Nest:
-    """Check the parts of one observation; what it has besides them is an error as well."""
+def _check_parts(
+    space: Any,
+    value: Any,
+    words: tuple[str, str, str],
+    check: Callable[[Space, Any, str], Nest],
+) -> Nest:
+    """Check the parts of what a Dict or Tuple holds; what it has besides them is an error as well.
+
+    Args:
+        space: The Dict or Tuple.
+        value: What must be like it.
+        words: For the message: what it is, what holds for each part, and how the message ends.
+        check: Checks a part, given its space, its value and its place, such as "['arm']".
+    """
+    what, each, end = words
     if isinstance(space, gymnasium.spaces.Dict):
         if not isinstance(value, Mapping) or set(value) != set(space.spaces):
             keys = list(value) if isinstance(value, Mapping) else type(value).__name__
             raise ValueError(
-                f'Observation{path} must have the keys {list(space.spaces)}, got {keys} at index '
-                f'{index}. The observation space is {space}.'
+                f'{what} must have the keys {list(space.spaces)}{each}, got {keys}{end}'
             )
-        return {
-            key: check_row(part, value[key], index, f'{path}[{key!r}]')
-            for key, part in space.spaces.items()
-        }
+        return {key: check(part, value[key], f'[{key!r}]') for key, part in space.spaces.items()}
     if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
         got = len(value) if isinstance(value, tuple | list) else type(value).__name__
         raise ValueError(
-            f'Observation{path} must be a tuple of {len(space.spaces)} parts, got {got} at index '
-            f'{index}. The observation space is {space}.'
+            f'{what} must be a tuple of {len(space.spaces)} parts{each}, got {got}{end}'
         )
     return tuple(
-        check_row(part, item, index, f'{path}[{number}]')
+        check(part, item, f'[{number}]')
         for number, (part, item) in enumerate(zip(space.spaces, value, strict=True))
     )
 
@@ -281,27 +295,12 @@ def check_actions(space: Space, action: Any, num_envs: int, path: str = '') -> N
         ValueError: Wrong shape or parts, not finite, or outside of a space of whole numbers.
         TypeError: A dtype that the space cannot hold.
     """
-    if isinstance(space, gymnasium.spaces.Dict):
-        if not isinstance(action, Mapping) or set(action) != set(space.spaces):
-            keys = list(action) if isinstance(action, Mapping) else type(action).__name__
-            raise ValueError(
-                f'Action{path} must have the keys {list(space.spaces)}, each with one row per '
-                f'environment, got {keys}.'
-            )
-        return {
-            key: check_actions(part, action[key], num_envs, f'{path}[{key!r}]')
-            for key, part in space.spaces.items()
-        }
-    if isinstance(space, gymnasium.spaces.Tuple):
-        if not isinstance(action, tuple | list) or len(action) != len(space.spaces):
-            got = len(action) if isinstance(action, tuple | list) else type(action).__name__
-            raise ValueError(
-                f'Action{path} must be a tuple of {len(space.spaces)} parts, each with one row per '
-                f'environment, got {got}.'
-            )
-        return tuple(
-            check_actions(part, item, num_envs, f'{path}[{number}]')
-            for number, (part, item) in enumerate(zip(space.spaces, action, strict=True))
+    if isinstance(space, (gymnasium.spaces.Dict, gymnasium.spaces.Tuple)):
+        return _check_parts(
+            space,
+            action,
+            (f'Action{path}', ', each with one row per environment', '.'),
+            lambda part, item, place: check_actions(part, item, num_envs, path + place),
         )
     return _check_array(space, action, num_envs, f'Action{path}')
 

@@ -120,5 +120,5 @@ def test_a_way_that_takes_too_long_is_left(monkeypatch):
 
 def test_a_config_survives_the_way_to_the_process():
     config = dataclasses.replace(CARTPOLE, env_kwargs={'sutton_barto_reward': True})
-    plain = {name: autotune._plain(value) for name, value in dataclasses.asdict(config).items()}
+    plain = runs.to_plain(config)
     assert configs.Config(**speed.YAML(typ='safe', pure=True).load(runs.to_yaml(plain))) == config
