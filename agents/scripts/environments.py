@@ -160,19 +160,19 @@ def find_wrapper(spec: Wrapper) -> functools.partial:
 
 def _hint(task: str, module: str) -> str:
     """Name the tasks that were probably meant, or the package that is missing."""
-    namespace = task.rpartition('/')[0]
-    namespaces = {spec.namespace for spec in gymnasium.registry.values()}
-    if namespace and namespace not in namespaces:
-        return (
-            f'No package has registered tasks of {namespace}/. Install it, and write module:Task '
-            'if it must be imported first.'
-        )
     from agents.scripts import engines  # Not above: it imports this package's environments.
 
     if having := engines.engines_of(task):
         return (
             f'It is one of engine={" or ".join(having)}. Processes, which also film, need a task '
             'of Gymnasium.'
+        )
+    namespace = task.rpartition('/')[0]
+    namespaces = {spec.namespace for spec in gymnasium.registry.values()}
+    if namespace and namespace not in namespaces:
+        return (
+            f'No package has registered tasks of {namespace}/. Install it, and write module:Task '
+            'if it must be imported first.'
         )
     hint = nearest(task, gymnasium.registry)
     return f'The module {module} does not register it. {hint}' if module else hint

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from agents.scripts import environments
+from agents.scripts.configs import Config
 from agents.scripts.mistakes import UserError
 
 TASK = """
@@ -128,3 +129,9 @@ def test_a_package_that_is_missing_is_told_without_a_traceback(monkeypatch):
 def test_an_argument_that_the_task_does_not_take_keeps_its_exception():
     with pytest.raises(TypeError, match='gravitation'):
         environments.make_env('Pendulum-v1', {'gravitation': 1})
+
+
+@pytest.mark.parametrize('task', ['brax/ant', 'gymnax/CartPole-v1'])
+def test_a_task_of_another_engine_is_told_with_that_engine(task):
+    with pytest.raises(UserError, match=rf"no task '{task}'\. It is one of engine=jax"):
+        environments.check(Config(env=task))
