@@ -42,13 +42,17 @@ class Sample(NamedTuple):
     shared: int
 
 
-def soak(seconds: float, num_envs: int = 1000, num_workers: int = 2) -> Iterator[Sample]:
+def soak(
+    seconds: float, num_envs: int = 1000, num_workers: int = 2, most_speed: float = 0.0
+) -> Iterator[Sample]:
     """Train PPO on CartPole-v1.
 
     Args:
         seconds: How long.
         num_envs: Number of environments.
         num_workers: Number of worker processes.
+        most_speed: Steps per second at most, so that a long soak leaves the machine to others; 0
+            for no limit.
 
     Yields:
         Samples, about sixty of them.
@@ -69,6 +73,9 @@ def soak(seconds: float, num_envs: int = 1000, num_workers: int = 2) -> Iterator
             if now - last >= seconds / _SAMPLES:
                 last = now
                 yield _sample(simulation, batch, now - begin)
+            if most_speed:
+                due = int(simulation.steps) / most_speed
+                time.sleep(max(0.0, begin + due - time.monotonic()))
     finally:
         env.close()
 
@@ -110,9 +117,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument('--seconds', type=float, default=3600.0, help='How long, default 3600.')
     parser.add_argument('--num_envs', type=int, default=1000, help='Environments, default 1000.')
     parser.add_argument('--num_workers', type=int, default=2, help='Workers, default 2.')
+    parser.add_argument(
+        '--most_speed', type=float, default=0.0, help='Steps per second at most; 0: no limit.'
+    )
     args = parser.parse_args(argv)
     samples = []
-    for sample in soak(args.seconds, args.num_envs, args.num_workers):
+    for sample in soak(args.seconds, args.num_envs, args.num_workers, args.most_speed):
         samples.append(sample)
         print(
             f'{sample.seconds:7.0f} s {sample.steps:12,} steps {sample.parent:8.1f} MB '
