@@ -63,7 +63,8 @@ def train(logdir: pathlib.Path, config: str, seed: int, every: float) -> Result:
         try:
             while process.poll() is None:
                 time.sleep(rng.uniform(0.5, 1.5) * (every or 1.0))
-                kills += bool(every) and kill_one(process.pid, rng)
+                if every and any(folder.glob('*/metrics.jsonl')):  # It has begun to learn.
+                    kills += kill_one(process.pid, rng)
         finally:
             process.terminate()
             process.wait()

@@ -12,6 +12,7 @@ from typing import Any
 
 from agents.scripts import environments, rendering, runs, videos, visualize
 from agents.scripts.configs import Config
+from agents.scripts.mistakes import first_line
 
 # Frames of a video at most.
 MAX_FRAMES = 1000
@@ -54,6 +55,7 @@ class Camera:
         self._folder = run.folder
         self._copy = run.folder / '.video'
         self._checkpoint = tf.train.Checkpoint(algorithm=algorithm)
+        self._disk_errors = (OSError, tf.errors.OpError)
         self._say = say
         self._process: subprocess.Popen | None = None
         self._skipped = False
@@ -74,13 +76,17 @@ class Camera:
             self._skipped = True
             return
         self.wait()
-        self._copy.mkdir()
-        self._checkpoint.write(str(self._copy / f'step-{step}'))
         command = [sys.executable, '-m', 'agents.scripts.record', str(self._folder), str(step)]
-        with (self._copy / 'log').open('wb') as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-            )
+        try:
+            self._copy.mkdir()
+            self._checkpoint.write(str(self._copy / f'step-{step}'))
+            with (self._copy / 'log').open('wb') as log:
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                )
+        except self._disk_errors as error:  # No reason to end a training.
+            shutil.rmtree(self._copy, ignore_errors=True)
+            self._say(f'No video of step {step:,}: {first_line(error)}')
 
     def wait(self) -> None:
         """Wait for the video that is being made, and say so if there is none in the end."""

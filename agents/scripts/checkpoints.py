@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from agents.scripts.mistakes import UserError
+from agents.scripts.mistakes import UserError, first_line
 from agents.scripts.runs import Run
 
 NEWEST, BEST = 'newest', 'best'
@@ -128,7 +128,7 @@ def find_damage(path: pathlib.Path) -> str | None:
         for name in reader.get_variable_to_dtype_map():
             reader.get_tensor(name)
     except Exception as error:  # TensorFlow has a type for each kind of damage, even IndexError.
-        return str(getattr(error, 'message', error)).partition('\n')[0]
+        return first_line(error)
     return None
 
 
@@ -157,7 +157,7 @@ def _read(checkpoint: tf.train.Checkpoint, path: pathlib.Path) -> None:
     try:
         checkpoint.read(str(path)).assert_existing_objects_matched().expect_partial()
     except (AssertionError, ValueError) as error:  # Variables are missing, or of another shape.
-        problem = str(error).partition('\n')[0]
+        problem = first_line(error)
         raise UserError(
             f'A checkpoint must fit the config of its run, but {path} does not: {problem} '
             'Was config.yaml changed?'

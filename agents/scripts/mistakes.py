@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -10,6 +11,17 @@ from typing import Any
 
 class UserError(ValueError):
     """What a user asked for cannot be done; the message is all that they need."""
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of what an error says, as a sentence.
+
+    Args:
+        error: The error; what TensorFlow adds about its operations is left out.
+    """
+    line = str(getattr(error, 'message', error)).partition('\n')[0]
+    text = re.sub(r'\{\{.*?\}\} *| *\[Op:\w*\]', '', line)
+    return text if text.endswith('.') else f'{text}.'
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents.scripts import board, checkpoints, runs, signals
+from agents.scripts.mistakes import UserError, first_line
 
 _logger = logging.getLogger(__name__)
 
@@ -123,16 +124,8 @@ class Recorder:
         data = {'step': step, 'phase': phase, **values, 'seconds': seconds}
         line = json.dumps({name: _finite(value) for name, value in data.items()}, allow_nan=False)
         self._unwritten.append(f'{line}\n')
-        try:
-            self._write_lines()
-        except OSError as error:
-            _logger.warning(
-                'metrics.jsonl cannot be written: %s. Training goes on, and %d lines wait for the '
-                'next try.',
-                error,
-                len(self._unwritten),
-            )
-        with self._events(phase, step) as writer:
+        self.write_lines()
+        with self._guard(phase), self._events(phase, step) as writer:
             for name, value in values.items():
                 if math.isfinite(value) and not isinstance(value, bool):
                     tf.summary.scalar(name, float(value))
@@ -147,7 +140,7 @@ class Recorder:
         """
         if self._run is None:
             return
-        with self._events('train', step):
+        with self._guard('train'), self._events('train', step):
             for name, array in arrays.items():
                 values = np.asarray(array)
                 tf.summary.histogram(name, values[~np.isnan(values)])
@@ -173,14 +166,33 @@ class Recorder:
                 checkpoints.remove_torn(self._run, step, best)
                 _logger.warning(
                     'The checkpoint of step %d cannot be written: %s Training goes on, and the '
-                    'last checkpoint stays. Make room before the next one.',
+                    'last checkpoint stays. See to the disk before the next one.',
                     step,
-                    _first_line(error),
+                    first_line(error),
                 )
                 return False
             finally:
                 self._continuation.assign(b'')
         return True
+
+    def write_lines(self) -> bool:
+        """Append to metrics.jsonl what waits for it, and return whether nothing is left."""
+        try:
+            if self._unwritten:
+                self._append_lines()
+        except OSError as error:
+            _logger.warning(
+                'metrics.jsonl cannot be written: %s. Training goes on, and %d lines wait for the '
+                'next try.',
+                error,
+                len(self._unwritten),
+            )
+        return not self._unwritten
+
+    def renew(self) -> None:
+        """Begin all files anew, since those of before are gone."""
+        self.close()
+        self.counters.assign(records=0)
 
     def close(self) -> None:
         """Close the files."""
@@ -189,8 +201,9 @@ class Recorder:
                 self._writers.pop(phase).close()
         if self._file is not None:
             self._file.close()
+            self._file = None
 
-    def _write_lines(self) -> None:
+    def _append_lines(self) -> None:
         """Append lines as a whole: what a full disk cuts off is taken back."""
         file = self._file or self._open_lines()
         data = ''.join(self._unwritten).encode()
@@ -206,23 +219,23 @@ class Recorder:
 
     @contextlib.contextmanager
     def _events(self, phase: str, step: int) -> Iterator[Any]:
-        """Write to TensorBoard, unless the disk is full, which is said; then begin a new file."""
-        with self._guard(phase):
-            if phase not in self._writers:
-                self._open_events(phase)
-            with self._writers[phase].as_default(step=step):
-                yield self._writers[phase]
+        """Let summaries go to TensorBoard's file of a phase."""
+        if phase not in self._writers:
+            self._open_events(phase)
+        with self._writers[phase].as_default(step=step):
+            yield self._writers[phase]
 
     @contextlib.contextmanager
     def _guard(self, phase: str = '') -> Iterator[None]:
+        """Go on if TensorBoard's files cannot be written, which is said; then begin a new one."""
         try:
             yield
-        except (OSError, tf.errors.OpError) as error:
+        except (OSError, UserError, tf.errors.OpError) as error:
             # What follows in a file that was cut in the middle of a record cannot be read.
             self._writers.pop(phase, None)
             _logger.warning(
                 "TensorBoard's files cannot be written: %s Training goes on without these values.",
-                _first_line(error),
+                first_line(error),
             )
 
     def _open_lines(self) -> Any:
@@ -268,12 +281,6 @@ def weights(algorithm: Any) -> dict[str, Any]:
         for index, weight in enumerate(variables if isinstance(variables, list) else ()):
             found[f'{name}/{index}_{getattr(weight, "path", weight.name)}'] = weight
     return found
-
-
-def _first_line(error: Exception) -> str:
-    """Return the first line of what an error says, as a sentence."""
-    text = str(getattr(error, 'message', error)).partition('\n')[0]
-    return text if text.endswith('.') else f'{text}.'
 
 
 def _finite(value: Any) -> Any:

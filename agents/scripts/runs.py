@@ -124,7 +124,10 @@ def create(logdir: str, name: str, config: Config, timestamp: str = '') -> Run:
             if not taken or timestamp:
                 raise UserError(f'The run folder cannot be made: {error}.') from None
             count += 1
-    save_config(run, config)
+    try:
+        save_config(run, config)
+    except OSError as error:
+        raise UserError(f'The run folder cannot be written: {error}.') from None
     return run
 
 

@@ -127,12 +127,12 @@ def show(config: Config, run: runs.Run | None = None) -> int:
     sys.stdout.flush()
     progress = Progress(config.steps)
     try:
-        with run.lock() if run else contextlib.nullcontext():
-            if run:
-                runs.save_config(run, config)
-            with contextlib.closing(train(config, run, progress)) as scores:
-                for _ in scores:
-                    pass
+        with (
+            run.lock() if run else contextlib.nullcontext(),
+            contextlib.closing(train(config, run, progress)) as scores,
+        ):
+            for _ in scores:
+                pass
     except KeyboardInterrupt as stop:
         code = _exit_code(stop)
         print(f'Stopped by {signal.Signals(code - 128).name}.')
@@ -159,7 +159,7 @@ def train(
         Mean score of each evaluation; the last one is that at the end.
 
     Raises:
-        UserError: What the config asks for is not there.
+        UserError: What the config asks for is not there, or the end cannot be stored.
     """
     from agents.scripts.trainer import Trainer  # Not above: TensorFlow takes seconds to import.
 

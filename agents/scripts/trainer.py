@@ -2,17 +2,24 @@
 
 import contextlib
 import logging
-import math
 import time
-from collections.abc import Sequence
 
 import numpy as np
 
 from agents import tools
-from agents.scripts import camera, environments, policies, recording, saved_spaces, signals
+from agents.scripts import (
+    camera,
+    environments,
+    policies,
+    recording,
+    runs,
+    saved_spaces,
+    signals,
+    summaries,
+)
 from agents.scripts.configs import Config
+from agents.scripts.mistakes import UserError
 from agents.scripts.progress import Progress
-from agents.scripts.runs import Run
 from agents.tools import packing
 
 _logger = logging.getLogger(__name__)
@@ -37,7 +44,7 @@ class Trainer:
         close: Close files, and environments with their processes.
     """
 
-    def __init__(self, config: Config, run: Run | None, progress: Progress):
+    def __init__(self, config: Config, run: runs.Run | None, progress: Progress):
         """Build everything, and restore the newest checkpoint.
 
         Args:
@@ -58,8 +65,11 @@ class Trainer:
             stack.callback(eval_env.close)
             self._envs = (env, eval_env)
             pair = (env.observation_space, env.action_space)
-            if run:
-                saved_spaces.save(run, *pair)
+            self._run = run
+            try:
+                self._write_description()
+            except OSError as error:
+                raise UserError(f'The run folder must be writable: {error}.') from None
             self.algorithm = policies.make_algorithm(config, *pair)
             self._simulation = tools.simulate(
                 env, self.algorithm, config.horizon, config.seed, config.max_rolled_back
@@ -80,7 +90,7 @@ class Trainer:
         self._collected: list[dict[str, float]] = []
         self._iteration_seconds = _CALL_SECONDS  # Not known before the first one is made.
         self._failures_before = self.counters['worker_failures']
-        self._saved = (self.step, self.counters['evaluations'])
+        self._saved = self._moment
         self._tried_at = self.step
         self._resumable = True
         self._time = time.monotonic()
@@ -133,10 +143,10 @@ class Trainer:
             self._collected += metrics
             self._tick()
             step = self.step
-            self._progress.advance(step, average(metrics)['score'], seconds)
+            self._progress.advance(step, summaries.average(metrics)['score'], seconds)
             last = self.done and self._config.log_every > 0
             if last or self._is_due(self._config.log_every, self.counters['logged_at']):
-                self._record('train', average(self._collected))
+                self._record('train', summaries.average(self._collected))
                 self._collected.clear()
                 self.counters.assign(logged_at=step)
             if self._is_due(self._config.histograms_every, self.counters['drawn_at']):
@@ -168,7 +178,7 @@ class Trainer:
                 rounds.append(self._evaluation(seeds))
         # The first `count` seeds, not the first to finish, which would favour short episodes.
         episodes = [np.concatenate(values)[:count] for values in zip(*rounds, strict=True)]
-        values = summarize(*episodes)
+        values = summaries.summarize(*episodes)
         with signals.deferred():
             self._tick()
             self._record('eval', {**values, 'final': final})
@@ -187,18 +197,61 @@ class Trainer:
         return score
 
     def finish(self) -> None:
-        """Let a video be finished that is still being made."""
+        """Let a video be finished that is still being made, and see that all is stored.
+
+        Raises:
+            UserError: The disk did not take the last checkpoint or metrics.
+        """
         if self._camera:
             self._camera.wait()
+        if self._run and not (self._recorder.write_lines() and self._saved == self._moment):
+            raise UserError(
+                f'The end of the run must be stored, but the disk of {self._run.folder} does not '
+                'take it. See to that, and then make up for what is missing: '
+                f'{self._run.resume_command}'
+            )
 
     def save(self) -> None:
         """Write a checkpoint, unless the newest one is of this moment."""
-        moment = (self.step, self.counters['evaluations'])
+        moment = self._moment
         if moment != self._saved:
+            self._keep_folder()
             self.counters.assign(worker_failures=self.worker_failures)
             self._tried_at = self.step
             if self._recorder.save(self.step, continuation=self._continuation()):
                 self._saved = moment
+
+    @property
+    def _moment(self) -> tuple[int, int]:
+        """What tells this moment of the run from those of other checkpoints."""
+        return self.step, self.counters['evaluations']
+
+    def _keep_folder(self) -> None:
+        """Make the run folder anew if somebody removed it, or its disk went away."""
+        if not self._run or (self._run.folder / 'config.yaml').exists():
+            return
+        self._recorder.renew()
+        try:
+            self._run.folder.mkdir(parents=True, exist_ok=True)
+            self._write_description()
+            _logger.warning(
+                'The run folder %s was gone, with all that was in it, and is made anew.',
+                self._run.folder,
+            )
+        except OSError as error:
+            _logger.warning(
+                'The run folder %s is gone, and cannot be made anew: %s. Training goes on. See to '
+                'it before the end.',
+                self._run.folder,
+                error,
+            )
+
+    def _write_description(self) -> None:
+        """Write what must be known to use what the run stores."""
+        if self._run:
+            runs.save_config(self._run, self._config)
+            env = self._envs[0]
+            saved_spaces.save(self._run, env.observation_space, env.action_space)
 
     def _continuation(self) -> bytes:
         """Pack what a run needs to go on as if it had never stopped, besides variables."""
@@ -264,6 +317,7 @@ class Trainer:
         return every > 0 and self.step // every > last // every
 
     def _record(self, phase: str, values: dict[str, float]) -> None:
+        self._keep_folder()
         values = {**values, 'worker_failures': self.worker_failures}
         values['rolled_back'] = self._simulation.rolled_back
         self._recorder.record(phase, self.step, values)
@@ -289,56 +343,3 @@ def eval_seed(seed: int, number: int, episode: int) -> int:
     """
     sequence = np.random.SeedSequence(seed, spawn_key=(_EVAL, number, episode))
     return int(sequence.generate_state(1)[0])
-
-
-def average(collected: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Average the metrics of several updates.
-
-    Args:
-        collected: Metrics of each update; NaN stands for nothing measured.
-
-    Returns:
-        Means over the updates; over all episodes for `score` and `length`; the sum of `episodes`.
-    """
-    result = dict.fromkeys(('score', 'length', 'episodes'), 0.0)  # First in every record.
-    episodes = np.array([metrics['episodes'] for metrics in collected])
-    for name in collected[-1]:
-        values = np.array([metrics.get(name, math.nan) for metrics in collected])
-        weights = episodes if name in ('score', 'length') else np.ones(len(values))
-        measured = ~np.isnan(values) & (weights > 0)
-        result[name] = (
-            float(np.average(values[measured], weights=weights[measured]))
-            if measured.any()
-            else math.nan
-        )
-    return {**result, 'episodes': float(episodes.sum())}
-
-
-def summarize(
-    score: np.ndarray,
-    length: np.ndarray,
-    terminated: np.ndarray,
-    truncated: np.ndarray,
-    cut: np.ndarray,
-) -> dict[str, float]:
-    """Describe the episodes of an evaluation.
-
-    Args:
-        score: Undiscounted sum of rewards, float32 [N].
-        length: Steps, int32 [N].
-        terminated: The world ended, bool [N].
-        truncated: The environment cut the episode, bool [N].
-        cut: The evaluation's own limit cut the episode, bool [N].
-    """
-    score = score.astype(np.float64)
-    return {
-        'score': float(score.mean()),
-        'score_std': float(score.std()),
-        'score_min': float(score.min()),
-        'score_max': float(score.max()),
-        'length': float(length.mean()),
-        'episodes': len(score),
-        'terminated': int(terminated.sum()),
-        'truncated': int(truncated.sum()),
-        'cut': int(cut.sum()),
-    }

@@ -31,6 +31,7 @@ from agents.scripts import (
     saved_spaces,
     scores,
     signals,
+    summaries,
     videos,
 )
 from agents.scripts.configs import Config
@@ -203,7 +204,7 @@ def summarize(
         seeds: Seed of each episode, [N].
         episodes: Scores, lengths and how the episodes ended, [N].
     """
-    from agents.scripts import checkpoints, trainer
+    from agents.scripts import checkpoints
 
     step = checkpoints.step(checkpoint)
     return {
@@ -214,7 +215,7 @@ def summarize(
         'training_score': training_score(run, step),
         'seeds': 'fresh seeds, of neither training nor evaluation',
         'stochastic': arguments.stochastic,
-        'summary': trainer.summarize(*episodes),
+        'summary': summaries.summarize(*episodes),
         'episodes': [
             {
                 'episode': index,

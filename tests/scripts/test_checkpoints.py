@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agents.scripts import checkpoints, configs, runs, train
+from agents.scripts import checkpoints, configs, runs, summaries, train
 from agents.scripts.mistakes import UserError
 
 
@@ -180,11 +180,9 @@ def test_training_goes_on_from_the_one_before_a_damaged_one(tmp_path, capsys, te
 
 
 def test_the_best_stays_when_later_ones_are_worse(tmp_path, monkeypatch):
-    from agents.scripts import trainer
-
     scores = iter([3.0, 7.0, 5.0])
     monkeypatch.setattr(
-        trainer,
+        summaries,
         'summarize',
         lambda *_: (
             dict.fromkeys(('score', 'score_std', 'cut'), 0.0)

@@ -47,3 +47,18 @@ def test_a_module_that_fails_keeps_its_own_exception(folder):
     (folder / 'mistakes_broken.py').write_text('import no_such_module\n')
     with pytest.raises(ModuleNotFoundError, match='no_such_module'):
         mistakes.import_module('mistakes_broken', 'the task')
+
+
+@pytest.mark.parametrize(
+    ('text', 'line'),
+    [
+        ('No space left', 'No space left.'),
+        ('It is full.\nAt all.', 'It is full.'),
+        (
+            '{{function_node __wrapped__SaveV2_dtypes_3}} a/b; No space left [Op:SaveV2]',
+            'a/b; No space left.',
+        ),
+    ],
+)
+def test_what_an_error_says_is_one_sentence(text, line):
+    assert mistakes.first_line(OSError(text)) == line

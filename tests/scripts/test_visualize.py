@@ -15,7 +15,16 @@ import pytest
 from PIL import Image
 
 import agents
-from agents.scripts import player, policies, runs, saved_spaces, train, trainer, visualize
+from agents.scripts import (
+    player,
+    policies,
+    runs,
+    saved_spaces,
+    summaries,
+    train,
+    trainer,
+    visualize,
+)
 from agents.scripts.mistakes import UserError
 
 CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser')
@@ -151,7 +160,7 @@ def test_an_evaluation_of_the_training_is_played_again_exactly(cart_pole, tmp_pa
         config, restored.algorithm, seeds, config.eval_envs, tmp_path, recorded=seeds[3:5]
     )
     record = json.loads((cart_pole.folder / 'metrics.jsonl').read_text().splitlines()[-1])
-    summary = trainer.summarize(*episodes)
+    summary = summaries.summarize(*episodes)
     assert record['final']
     assert {name: record[name] for name in summary} == summary
     assert sorted(int(path.stem) for path in tmp_path.glob('*.mp4')) == sorted(seeds[3:5])
