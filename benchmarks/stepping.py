@@ -1,6 +1,7 @@
 """How fast batches of environments step."""
 
 import itertools
+import multiprocessing
 import os
 import time
 from typing import Any
@@ -16,7 +17,7 @@ SIZES = (
     *((task, num_envs) for task in (tasks.CART_POLE, tasks.CHEETAH) for num_envs in (16, 256)),
 )
 QUICK = ((tasks.CART_POLE, 64), (tasks.CHEETAH, 64))
-LIMIT = 'limit: cores × plain loop'
+LIMIT, TOGETHER = 'limit: cores × plain loop', 'plain loops on all cores at once'
 # What is wanted, in multiples of the other's rate.
 WANTED = {
     (tasks.CART_POLE, 64): {
@@ -39,7 +40,9 @@ def stepping(options: Options) -> list[Line]:
     are n steps. Environments of Gymnasium and EnvPool that reset do nothing else in that call,
     which counts as a step all the same. A process per environment is not measured above 64. The
     limit is the number of usable cores × the rate of one unwrapped environment in a plain Python
-    loop, resets included. Breakout: 84×84 grey pixels, 4 frames a step, the last 4 stacked.
+    loop, resets included; the plain loops at once are one process for each core, which steps its
+    share of the unwrapped environments in turns and waits for nobody. Breakout: 84×84 grey pixels,
+    4 frames a step, the last 4 stacked.
     """
     lines = []
     for task, num_envs in QUICK if options.quick else SIZES:
@@ -53,9 +56,11 @@ def step(task: str, num_envs: int, options: Options) -> list[Line]:
     needs = tasks.NEEDS.get(task, '')
     kwargs = {'task': task, 'num_envs': num_envs, 'seconds': seconds}
     limit = Contender(LIMIT, step_plainly, {'task': task, 'seconds': seconds}, needs=needs)
+    together = Contender(TOGETHER, step_plainly_together, kwargs, needs=needs)
     sides = [
         [Contender('agents', step_ours, kwargs, needs=needs)],
         *([peer] for peer in peers.contenders(step_peer, task, num_envs, seconds=seconds)),
+        [together],
         [limit],
     ]
     ours, *others = contest(sides, options.repeats)
@@ -78,22 +83,50 @@ def step_peer(
 
 
 def step_plainly(task: str, seconds: float) -> float:
-    env = tasks.make(task)
+    return usable_cores() * loop(task, 1, seconds)
+
+
+def step_plainly_together(task: str, num_envs: int, seconds: float) -> float:
+    cores = usable_cores()
+    context = multiprocessing.get_context('spawn')  # So that each begins as fresh as this one,
+    with context.Pool(cores, context.Barrier(cores).wait) as pool:  # and all at the same time.
+        shares = [(task, num_envs // cores, seconds)] * cores
+        return sum(pool.starmap(loop, shares, chunksize=1))
+
+
+def loop(task: str, num_envs: int, seconds: float) -> float:
+    """Steps per second of unwrapped environments in a plain Python loop, resets included.
+
+    Args:
+        task: Name of the task.
+        num_envs: Number of environments, which are stepped in turns.
+        seconds: How long to measure, after a fifth of it for warming up.
+    """
+    envs = [tasks.make(task) for _ in range(num_envs)]
+    most = getattr(envs[0].spec, 'max_episode_steps', None) or 1000
     if task != tasks.BREAKOUT:  # Whose wrappers are part of the task.
-        env = env.unwrapped
-    actions = list(tasks.random_actions(env.action_space, 1)[:, 0])
-    env.reset(seed=0)
-    steps, most = 0, getattr(env.spec, 'max_episode_steps', None) or 1000
-    begin = time.perf_counter()
-    for calls in itertools.count(1):
-        steps += 1
-        _, _, terminated, truncated, _ = env.step(actions[calls % len(actions)])
-        if terminated or truncated or steps == most:
-            env.reset()
-            steps = 0
-        if calls % 100 == 0 and time.perf_counter() - begin >= seconds:
-            break
-    return usable_cores() * calls / (time.perf_counter() - begin)
+        envs = [env.unwrapped for env in envs]
+    actions = list(tasks.random_actions(envs[0].action_space, 1)[:, 0])
+    lengths = [0] * num_envs
+    for env in envs:
+        env.reset(seed=0)
+
+    def step_for(seconds: float) -> float:
+        begin = time.perf_counter()
+        for rounds in itertools.count(1):
+            action = actions[rounds % len(actions)]
+            for index, env in enumerate(envs):
+                lengths[index] += 1
+                _, _, terminated, truncated, _ = env.step(action)
+                if terminated or truncated or lengths[index] == most:
+                    env.reset()
+                    lengths[index] = 0
+            if rounds * num_envs % 100 < num_envs and time.perf_counter() - begin >= seconds:
+                break
+        return rounds * num_envs / (time.perf_counter() - begin)
+
+    step_for(seconds / 5)
+    return step_for(seconds)
 
 
 def rate(env: Any, num_envs: int, task: str, seconds: float) -> float:

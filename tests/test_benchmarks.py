@@ -180,6 +180,7 @@ def test_all_ways_to_step_two_environments_have_a_rate(task):
     for mode in ('sync', 'async'):
         assert stepping.step_peer('Gymnasium', task, 2, 0.01, mode) > 0
     assert stepping.step_plainly(task, 0.01) > 0
+    assert stepping.step_plainly_together(task, 2, 0.01) > 0
 
 
 def test_images_cost_nothing_and_episodes_of_them_end():
