@@ -117,7 +117,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument('--logdir', type=pathlib.Path, required=True, help='For run folders.')
     parser.add_argument('--config', default='cartpole', help='What to train, default cartpole.')
     parser.add_argument('--seeds', type=int, default=5, help='How many, default 5.')
-    parser.add_argument('--every', type=float, default=1.0, help='Seconds between kills.')
+    parser.add_argument(
+        '--every', type=float, default=0.5, help='Seconds between kills, default 0.5.'
+    )
     args = parser.parse_args(argv)
     scores, fewest = {}, FEWEST_KILLS
     for name, every in (('undisturbed', 0.0), ('killed', args.every)):
