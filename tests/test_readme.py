@@ -85,16 +85,17 @@ def test_every_training_command_is_understood():
     import shlex
 
     from agents.scripts import configs, flags, train
+    from agents.scripts.config import Config
 
     commands = ''.join(snippets('')[1:2]).replace('\\\n', ' ').strip().splitlines()
     assert len(commands) == 5
     for command in commands:
         arguments = shlex.split(command)
         assert arguments[:3] == ['python3', '-m', 'agents.scripts.train']
-        given = flags.parse(arguments[3:], train.Arguments, configs.Config)
+        given = flags.parse(arguments[3:], train.Arguments, Config)
         assert given['config'] in configs.TASKS
         fields = {name for name in given if name not in ('config', 'logdir')}
-        configs.Config(**{name: given[name] for name in fields})
+        Config(**{name: given[name] for name in fields})
 
 
 def test_the_network_of_the_snippet_trains(tmp_path):

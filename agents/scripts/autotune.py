@@ -18,7 +18,7 @@ from typing import Any
 
 from agents.algorithms.hyperparameters import field
 from agents.scripts import configs, engines, environments, flags, runs, signals
-from agents.scripts.configs import Config
+from agents.scripts.config import Config
 from agents.scripts.mistakes import UserError
 from agents.tools.make_batch import usable_cores
 

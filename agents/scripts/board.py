@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from agents.scripts import flags
-from agents.scripts.configs import Config
+from agents.scripts.config import Config
 
 
 def config_table(config: Config) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agents.scripts import environments, rendering, runs, videos, visualize
-from agents.scripts.configs import Config
+from agents.scripts.config import Config
 from agents.scripts.mistakes import first_line
 
 # Frames of a video at most.

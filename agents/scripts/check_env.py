@@ -15,7 +15,7 @@ from typing import Any
 
 from agents.algorithms.hyperparameters import field
 from agents.scripts import environments, flags, signals
-from agents.scripts.configs import Config
+from agents.scripts.config import Config
 from agents.scripts.mistakes import UserError
 from agents.tools.checking.report import Report, Result, check_env
 

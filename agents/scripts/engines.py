@@ -17,7 +17,7 @@ from agents.envs.registry import (
     in_jax,
     native,
 )
-from agents.scripts.configs import Config
+from agents.scripts.config import Config
 from agents.scripts.mistakes import UserError, import_object
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 from agents.scripts import engines
-from agents.scripts.configs import Config
+from agents.scripts.config import Config
 from agents.scripts.mistakes import UserError, import_module, import_object, nearest
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ import numpy as np
 
 from agents.algorithms.hyperparameters import field
 from agents.scripts import environments, flags, quiet, runs, signals
-from agents.scripts.configs import Config
+from agents.scripts.config import Config
 from agents.scripts.mistakes import UserError
 from agents.tools import spaces
 from agents.tools.transition import Nest

@@ -10,7 +10,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from agents.scripts.configs import annotations, convert
+from agents.scripts.config import annotations, convert
 from agents.scripts.mistakes import UserError, nearest
 
 _BOOLS = {'true': True, '1': True, 'yes': True, 'false': False, '0': False, 'no': False}

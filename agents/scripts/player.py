@@ -13,7 +13,7 @@ import tqdm
 
 from agents import tools
 from agents.scripts import environments, signals, videos
-from agents.scripts.configs import Config
+from agents.scripts.config import Config
 from agents.tools.batch_env import BatchEnv
 from agents.tools.evaluation import Episodes
 from agents.tools.transition import Nest, StepResult

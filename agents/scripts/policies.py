@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from agents import algorithms
 from agents.scripts import checkpoints, runs, saved_spaces
-from agents.scripts.configs import ALGORITHMS, Config
+from agents.scripts.config import ALGORITHMS, Config
 from agents.scripts.mistakes import UserError, import_object
 from agents.tools import spaces
 from agents.tools.transition import Nest

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from agents.scripts import flags
-from agents.scripts.configs import Config
+from agents.scripts.config import Config
 from agents.scripts.mistakes import UserError, nearest
 
 # What may differ after a resume: how long, how often and where, but not what is computed.

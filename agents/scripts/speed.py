@@ -10,7 +10,7 @@ import time
 from ruamel.yaml import YAML
 
 from agents.scripts import environments, policies, quiet
-from agents.scripts.configs import Config
+from agents.scripts.config import Config
 
 _WARM_UP = 2  # Updates; the first one compiles, and with running statistics only begins them.
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from agents.algorithms.hyperparameters import field
 from agents.scripts import configs, flags, quiet, runs, signals
-from agents.scripts.configs import Config
+from agents.scripts.config import Config
 from agents.scripts.mistakes import UserError
 from agents.scripts.progress import Progress
 

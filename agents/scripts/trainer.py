@@ -17,7 +17,7 @@ from agents.scripts import (
     signals,
     summaries,
 )
-from agents.scripts.configs import Config
+from agents.scripts.config import Config
 from agents.scripts.mistakes import UserError
 from agents.scripts.progress import Progress
 from agents.tools import packing

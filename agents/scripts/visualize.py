@@ -34,7 +34,7 @@ from agents.scripts import (
     summaries,
     videos,
 )
-from agents.scripts.configs import Config
+from agents.scripts.config import Config
 from agents.scripts.mistakes import UserError
 
 

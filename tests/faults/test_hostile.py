@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 
 import agents
 from agents.scripts import flags, page, runs, saved_spaces, scores, train
-from agents.scripts.configs import Config
+from agents.scripts.config import Config
 from agents.scripts.mistakes import UserError
 from agents.tools import make_batch_env, packing
 from tests.tools import fakes

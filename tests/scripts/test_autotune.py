@@ -5,6 +5,7 @@ import subprocess
 import pytest
 
 from agents.scripts import autotune, configs, engines, runs, speed, train
+from agents.scripts.config import Config
 
 CARTPOLE = configs.get('cartpole')
 
@@ -58,7 +59,7 @@ def test_flags_that_were_given_are_in_the_command_which_train_understands(measur
     out = capsys.readouterr().out
     assert 'failed: a reason' in out and '×' not in out
     words = out.splitlines()[-1].split()[3:]
-    given = train.flags.parse(words, train.Arguments, configs.Config)
+    given = train.flags.parse(words, train.Arguments, Config)
     assert given == {'config': 'cartpole', 'seed': 3, 'engine': 'tensorflow'}
 
 
@@ -121,4 +122,4 @@ def test_a_way_that_takes_too_long_is_left(monkeypatch):
 def test_a_config_survives_the_way_to_the_process():
     config = dataclasses.replace(CARTPOLE, env_kwargs={'sutton_barto_reward': True})
     plain = runs.to_plain(config)
-    assert configs.Config(**speed.YAML(typ='safe', pure=True).load(runs.to_yaml(plain))) == config
+    assert Config(**speed.YAML(typ='safe', pure=True).load(runs.to_yaml(plain))) == config

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from agents.parts import heads, trunks
-from agents.scripts import configs
-from agents.scripts.configs import Config
+from agents.scripts import config, configs
+from agents.scripts.config import Config
 from agents.scripts.mistakes import UserError
 
 
@@ -122,5 +122,5 @@ def test_an_unknown_network_is_answered_by_the_nearest_one():
 
 
 def test_all_networks_and_distributions_can_be_named():
-    assert configs.NETWORKS == trunks.NETWORKS
-    assert configs._CHOICES['distribution'] == heads.DISTRIBUTIONS
+    assert config.NETWORKS == trunks.NETWORKS
+    assert config._CHOICES['distribution'] == heads.DISTRIBUTIONS

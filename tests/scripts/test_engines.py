@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from agents.scripts import engines
-from agents.scripts.configs import Config
+from agents.scripts.config import Config
 from agents.scripts.mistakes import UserError
 
 OWN = """
@@ -168,7 +168,7 @@ def test_checking_imports_neither_tensorflow_nor_jax():
     program = (
         'import sys\n'
         'from agents.scripts import engines\n'
-        'from agents.scripts.configs import Config\n'
+        'from agents.scripts.config import Config\n'
         'from agents.scripts.mistakes import UserError\n'
         'for engine in ("tensorflow", "jax"):\n'
         '    try:\n'

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from agents.scripts import environments
-from agents.scripts.configs import Config
+from agents.scripts.config import Config
 from agents.scripts.mistakes import UserError
 
 TASK = """

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from agents.scripts import configs, flags
-from agents.scripts.configs import Config
+from agents.scripts.config import Config
 from agents.scripts.mistakes import UserError
 
 

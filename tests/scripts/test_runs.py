@@ -7,7 +7,7 @@ import time
 import pytest
 
 from agents.scripts import configs, runs
-from agents.scripts.configs import Config
+from agents.scripts.config import Config
 from agents.scripts.mistakes import UserError
 
 STRANGE = dataclasses.replace(

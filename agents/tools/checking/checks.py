@@ -39,7 +39,8 @@ CHECKS = (
     Check(
         'episodes',
         'Random actions raise no error.',
-        'Mend the error; every action of the action space must be allowed.',
+        'Mend the error; every action of the action space must be allowed. If observations say '
+        'which are, add the wrapper OnlyAllowed for this check.',
         ('spaces',),
     ),
     Check(

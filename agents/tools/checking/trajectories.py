@@ -1,11 +1,13 @@
 """Plays an environment with given actions, alone or in a batch, moment by moment."""
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
+from agents.tools import spaces
 from agents.tools.batch_env import BatchEnv
 from agents.tools.checking import values
 
@@ -73,23 +75,21 @@ def play_batch(batch: BatchEnv, actions: Sequence[Any], seed: int, row: int) -> 
     """
     shifts = [index - row for index in range(batch.num_envs)]
     obs = batch.reset([seed + shift % batch.num_envs for shift in shifts])
-    yield Moment('reset', _row(obs, row))
+    yield Moment('reset', spaces.row(obs, row))
     for step in range(len(actions)):
         chosen = [actions[(step + 7 * shift) % len(actions)] for shift in shifts]
-        result = batch.step(np.stack(chosen))
+        result = batch.step(spaces.map_parts(lambda *parts: np.stack(parts), *chosen))
         ends = result.terminated[row], result.truncated[row]
-        yield Moment(f'step {step}', _row(result.next_obs, row), result.reward[row], *ends)
+        yield Moment(f'step {step}', spaces.row(result.next_obs, row), result.reward[row], *ends)
         if any(ends):
-            yield Moment(f'reset after step {step}', _row(result.obs, row))
+            yield Moment(f'reset after step {step}', spaces.row(result.obs, row))
 
 
 def copy_action(action: Any) -> Any:
     """Copy an action, so that what an environment writes to it is lost."""
+    if isinstance(action, dict | tuple):
+        return copy.deepcopy(action)
     return action.copy() if isinstance(action, np.ndarray) else action
-
-
-def _row(batch: Any, row: int) -> Any:
-    return batch[row]
 
 
 def _unpack(method: str, result: Any, form: str, length: int) -> Any:

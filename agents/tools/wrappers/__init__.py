@@ -7,5 +7,13 @@ from agents.tools.wrappers.external_process import (
     WorkerError,
     WorkerTimeout,
 )
+from agents.tools.wrappers.only_allowed import OnlyAllowed
 
-__all__ = ['ActionRepeat', 'ExternalProcess', 'WorkerDied', 'WorkerError', 'WorkerTimeout']
+__all__ = [
+    'ActionRepeat',
+    'ExternalProcess',
+    'OnlyAllowed',
+    'WorkerDied',
+    'WorkerError',
+    'WorkerTimeout',
+]
