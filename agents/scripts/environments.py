@@ -4,6 +4,7 @@ A worker process imports this module, so it must not import TensorFlow.
 """
 
 import functools
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
     from agents.tools import BatchEnv, InGraphBatchEnv
 
 Wrapper = str | Mapping[str, Mapping[str, Any]]
+
+# Extras that bring what tasks need: where the tasks are from, and what must be importable.
+_EXTRAS = {
+    'mujoco': ('gymnasium.envs.mujoco', ('mujoco',)),
+    'box2d': ('gymnasium.envs.box2d', ('Box2D',)),
+    'atari': ('ale_py', ('ale_py', 'cv2')),
+    'dm_control': ('shimmy', ('shimmy', 'dm_control')),
+}
 
 
 def make_env(
@@ -43,10 +52,10 @@ def make_env(
     try:
         # Observations and actions are checked by the batch, for less time at each step.
         result = gymnasium.make(task, disable_env_checker=True, **(env_kwargs or {}))
+        for constructor in ([innermost] if innermost else []) + constructors:
+            result = constructor(result)
     except gymnasium.error.DependencyNotInstalled as error:
         raise UserError(f'The task {env} needs what is not installed: {error}') from None
-    for constructor in ([innermost] if innermost else []) + constructors:
-        result = constructor(result)
     return result
 
 
@@ -119,15 +128,18 @@ def find_task(env: str) -> str:
         env: Id, or `module:id`.
 
     Raises:
-        UserError: There is no such module or task.
+        UserError: There is no such module or task, or what it needs is not installed.
     """
     module, _, task = env.rpartition(':')
     if module:
+        _check_installed(module, task)
         import_module(module, f'the task {task}')
     try:
-        gymnasium.spec(task)
+        spec = gymnasium.spec(task)
     except gymnasium.error.Error:
         raise UserError(f'There is no task {env!r}. {_hint(task, module)}') from None
+    if isinstance(spec.entry_point, str):
+        _check_installed(spec.entry_point, task)
     return task
 
 
@@ -156,6 +168,17 @@ def find_wrapper(spec: Wrapper) -> functools.partial:
             return functools.partial(value, **kwargs)
     known = [*wrappers.__all__, *gymnasium.wrappers.__all__]
     raise UserError(f'There is no wrapper {name!r}. {nearest(name, known)}')
+
+
+def _check_installed(place: str, task: str) -> None:
+    """Name the extra that is missing, for tasks that need one."""
+    for extra, (source, modules) in _EXTRAS.items():
+        for module in modules if place.startswith(source) else ():
+            if importlib.util.find_spec(module) is None:
+                raise UserError(
+                    f'The task {task} needs {module}, which is not installed: '
+                    f"pip install 'batch-agents[{extra}]'."
+                )
 
 
 def _hint(task: str, module: str) -> str:

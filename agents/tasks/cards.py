@@ -55,7 +55,7 @@ class Cards(gymnasium.Env):
 
     def get_state(self) -> dict[str, Any]:
         """Return the cards."""
-        return {'hand': self._hand, 'others': self._others}
+        return {'hand': self._hand.copy(), 'others': self._others}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on with these cards."""

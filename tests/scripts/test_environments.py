@@ -1,4 +1,5 @@
 import functools
+import importlib.util
 import pickle
 import sys
 
@@ -6,7 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from agents.scripts import environments
+from agents.scripts import environments, train
 from agents.scripts.config import Config
 from agents.scripts.mistakes import UserError
 
@@ -135,3 +136,28 @@ def test_an_argument_that_the_task_does_not_take_keeps_its_exception():
 def test_a_task_of_another_engine_is_told_with_that_engine(task):
     with pytest.raises(UserError, match=rf"no task '{task}'\. It is one of engine=jax"):
         environments.check(Config(env=task))
+
+
+@pytest.mark.parametrize(
+    ('env', 'module', 'extra'),
+    [
+        ('HalfCheetah-v5', 'mujoco', 'mujoco'),
+        ('LunarLander-v3', 'Box2D', 'box2d'),
+        ('ale_py:PongNoFrameskip-v4', 'ale_py', 'atari'),
+        ('ale_py:PongNoFrameskip-v4', 'cv2', 'atari'),
+        ('shimmy:dm_control/walker-walk-v0', 'dm_control', 'dm_control'),
+    ],
+)
+def test_a_missing_extra_is_named_before_a_run_begins(
+    tmp_path, monkeypatch, capsys, env, module, extra
+):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, 'find_spec', lambda name: None if name == module else find_spec(name)
+    )
+    code = train.main(['--config=debug', f'--env={env}', f'--logdir={tmp_path}/logdir'])
+    assert code == 2
+    assert f"needs {module}, which is not installed: pip install 'batch-agents[{extra}]'." in (
+        capsys.readouterr().err
+    )
+    assert not (tmp_path / 'logdir').exists()
