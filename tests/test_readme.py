@@ -105,3 +105,11 @@ def test_the_network_of_the_snippet_trains(tmp_path):
     command = [sys.executable, '-m', 'agents.scripts.train', *flags]
     run = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
     assert 'Done.' in run.stdout
+
+
+def test_the_table_has_every_config():
+    from agents.scripts import configs
+
+    readme = pathlib.Path(__file__).parents[1] / 'README.md'
+    table = readme.read_text().split('| `--config=` |')[1].split('\n\n')[0]
+    assert set(re.findall(r'`([a-z_]+)`[,| ]', table)) == set(configs.TASKS)
