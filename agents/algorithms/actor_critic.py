@@ -43,9 +43,15 @@ class ActorCritic(tf.Module):
         num_envs: int,
         hyper: Hyperparameters | None = None,
     ):
-        """Make networks and optimizer."""
+        """Make networks and optimizer.
+
+        Raises:
+            ValueError: The hyperparameters ask for memory.
+        """
         super().__init__(name='actor_critic')
         self._hyper = hyper = hyper or Hyperparameters()
+        if hyper.recurrent != 'none':
+            raise ValueError(f'ActorCritic has no memory, got recurrent={hyper.recurrent}.')
         self._action_space = action_space
         self.policy, self.value = networks.build(observation_space, action_space, hyper)
         self._weights = self.policy.weights + self.value.weights

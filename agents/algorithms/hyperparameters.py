@@ -29,6 +29,13 @@ class Hyperparameters:
     value_layers: tuple[int, ...] = field(
         (64, 64), 'Units of the hidden layers of the value network.'
     )
+    recurrent: str = field(
+        'none', 'Memory of policy and value, which share all layers then: none, gru or lstm.'
+    )
+    recurrent_units: int = field(64, 'Units of the memory, >= 1.')
+    sequence_length: int = field(
+        16, 'Steps through which memory is trained, a divisor of horizon and of minibatch.'
+    )
     activation: str = field('tanh', 'Activation of hidden layers, a Keras name: tanh, relu, elu, …')
     init: str = field('orthogonal', 'Initialisation of weights: orthogonal or variance_scaling.')
     init_output_factor: float = field(

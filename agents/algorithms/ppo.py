@@ -9,7 +9,7 @@ import tensorflow as tf
 from agents.algorithms import losses
 from agents.algorithms.hyperparameters import Hyperparameters
 from agents.algorithms.ppo_steps import GradientSteps, Rows
-from agents.parts import actions, minibatches, networks, returns
+from agents.parts import actions, minibatches, networks, recurrent, returns
 from agents.parts.normalize import StreamingNormalize, make_normalizer
 from agents.tools import spaces
 from agents.tools.transition import Nest, Transition
@@ -31,6 +31,7 @@ class Record(NamedTuple):
         truncated: The episode was cut, bool [T, B].
         bootstrap: Value of the last observation where an episode was cut, else 0, float32 [T, B].
         valid: A real step happened, bool [T, B].
+        first: An episode began with the observation, bool [T, B]; () without memory.
     """
 
     obs: Nest
@@ -40,6 +41,19 @@ class Record(NamedTuple):
     truncated: tf.Tensor
     bootstrap: tf.Tensor
     valid: tf.Tensor
+    first: Nest = ()
+
+
+class Remembered(NamedTuple):
+    """What a policy with memory hands on from choosing an action to keeping the step.
+
+    Attributes:
+        sample: What the policy sampled, nest [B, ...].
+        state: State of the memory after the observation, nest [B, U].
+    """
+
+    sample: Nest
+    state: Nest
 
 
 class PPO(tf.Module):
@@ -77,6 +91,7 @@ class PPO(tf.Module):
         _check_choice('normalize_advantages', hyper.normalize_advantages, _NORMALIZE_ADVANTAGES)
         self._action_space = action_space
         self.policy, self.value = networks.build(observation_space, action_space, hyper)
+        self.memory = self.policy.memory
         self.steps = GradientSteps(self.policy, self.value, num_envs, hyper)
         self.normalize_obs = self.normalize_reward = None
         if hyper.normalize_obs:
@@ -96,45 +111,72 @@ class PPO(tf.Module):
     # The verbs.
 
     def initial(self, num_envs: int) -> Nest:
-        """Return the recurrent state to begin with: none."""
-        return ()
+        """Return the recurrent state to begin with; `()` without memory."""
+        return () if self.memory is None else self.memory.initial(num_envs)
 
     def perform(
         self, obs: Nest, first: tf.Tensor, carry: Nest, seed: tf.Tensor, training: bool
     ) -> tuple[Nest, Nest, Nest]:
         """Sample actions in training, take the most likely ones otherwise."""
-        policy = self.policy(self._standardize(obs))
+        obs, features = self._standardize(obs), None
+        if self.memory is not None:
+            features, carry = self.memory.step(self.policy.features(obs), first, carry)
+        policy = self.policy(obs, features)
         sample = policy.sample(seed) if training else policy.mode()
         action = actions.to_environment(sample, self._action_space, self._hyper.distribution)
-        return action, sample, carry
+        extras = sample if self.memory is None else Remembered(sample, carry)
+        return action, extras, carry
 
     def experience(self, transition: Transition, extras: Nest) -> Record:
         """Keep the step, and the value of the last observation where an episode was cut."""
+        remembered = Remembered(extras, ()) if self.memory is None else extras
         cut = transition.truncated & ~transition.terminated & transition.valid
+
+        def last_value() -> tf.Tensor:
+            obs, features = self._standardize(transition.next_obs), None
+            if self.memory is not None:
+                seen, no = self.policy.features(obs), tf.zeros_like(cut)
+                features, _ = self.memory.step(seen, no, remembered.state)
+            return tf.where(cut, self.value(obs, features), 0.0)
+
         bootstrap = tf.cond(
-            tf.reduce_any(cut),
-            lambda: tf.where(cut, self.value(self._standardize(transition.next_obs)), 0.0),
-            lambda: tf.zeros_like(transition.reward),
+            tf.reduce_any(cut), last_value, lambda: tf.zeros_like(transition.reward)
         )
         return Record(
             obs=transition.obs,
-            sample=extras,
+            sample=remembered.sample,
             reward=transition.reward,
             terminated=transition.terminated,
             truncated=transition.truncated,
             bootstrap=bootstrap,
             valid=transition.valid,
+            first=() if self.memory is None else transition.first,
         )
 
     def update(
         self, records: Record, last_obs: Nest, carry: Nest, seed: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Improve policy and value; the first update of a run only begins the statistics."""
-        return self._update(records, last_obs, seed)
+        """Improve policy and value; the first update of a run only begins the statistics.
+
+        Raises:
+            ValueError: Memory is trained on sequences that do not fit the rollout or minibatches.
+        """
+        for name, size in (
+            ('horizon', records.valid.shape[0]),
+            ('minibatch', self._hyper.minibatch),
+        ):
+            if self.memory is not None and size % self._hyper.sequence_length:
+                raise ValueError(
+                    f'The {name} must be a multiple of '
+                    f'sequence_length={self._hyper.sequence_length}, got {name}={size}.'
+                )
+        return self._update(records, last_obs, carry, seed)
 
     # The update.
 
-    def _learn(self, records: Record, last_obs: Nest, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _learn(
+        self, records: Record, last_obs: Nest, carry: Nest, seed: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
         """Prepare rows, take steps, adapt penalty and statistics; undo everything at a failure."""
         before = [variable.read_value() for variable in self.steps.state]
         learning_rate = self._decay_learning_rate()
@@ -145,10 +187,13 @@ class PPO(tf.Module):
         )
 
         def advantages() -> dict[str, tf.Tensor]:
-            return self._advantages(records, everything, reward)
+            features, _ = self._recall(records, everything, carry)
+            return self._advantages(records, everything, reward, features)
 
-        valid = _flatten(records.valid)
-        rows = self._rows(records, obs, advantages())
+        valid = self._to_rows(records.valid)
+        features, states = self._recall(records, everything, carry)
+        begin = self._advantages(records, everything, reward, features)
+        rows = self._rows(records, obs, features, states, begin)
         # The first rollout only begins the statistics: it acted on unscaled observations.
         has_statistics = self.normalize_obs is not None or self.normalize_reward is not None
         learns = self.updates > 0 if has_statistics else True
@@ -171,35 +216,74 @@ class PPO(tf.Module):
             metrics['action_std'] = self._action_std(rows, valid)
         return metrics
 
+    def _recall(self, records: Record, obs: Nest, carry: Nest) -> tuple[tf.Tensor | None, Nest]:
+        """Let the memory take in a rollout again, [T + 1, B, ...].
+
+        Returns:
+            Its output, float32 [T + 1, B, U], and its state before each step, nest [T + 1, B, U];
+            (None, ()) without memory.
+        """
+        if self.memory is None:
+            return None, ()
+        time, num_envs = records.reward.shape
+        ended = records.terminated | records.truncated | ~records.valid
+        first = tf.concat([records.first, ended[-1:]], 0)
+        seen = tf.reshape(self.policy.features(_flatten(obs)), [time + 1, num_envs, -1])
+        return self.memory.unroll(seen, first, carry)
+
+    def _to_rows(self, nest: Nest) -> Nest:
+        """Merge time and environments in the order of rows, [T, B, ...] to [N, ...]."""
+        if self.memory is None:
+            return _flatten(nest)
+        return recurrent.to_sequences(nest, self._hyper.sequence_length)
+
     def _action_std(self, rows: Rows, valid: tf.Tensor) -> tf.Tensor:
         """Return the mean deviation of continuous actions, of one row if all have the same."""
-        if not self._hyper.state_dependent_std:
+        if not self._hyper.state_dependent_std and self.memory is None:
             some = tf.nest.map_structure(lambda x: x[:1], rows.obs)
             stds = [tf.exp(x) for x in _log_stds(self.policy(some).params())]
             return tf.reduce_mean(stds[0] if len(stds) == 1 else tf.concat(stds, -1))
-        stds = [tf.exp(x) for x in _log_stds(self.policy(rows.obs).params())]
+        stds = [tf.exp(x) for x in _log_stds(self.steps.distribution(rows).params())]
         return losses.masked_mean(tf.reduce_mean(tf.concat(stds, -1), -1), valid)
 
-    def _rows(self, records: Record, obs: Nest, advantages: dict[str, tf.Tensor]) -> Rows:
+    def _rows(
+        self,
+        records: Record,
+        obs: Nest,
+        features: tf.Tensor | None,
+        states: Nest,
+        advantages: dict[str, tf.Tensor],
+    ) -> Rows:
         """Flatten [T, B, ...] to [N, ...] and evaluate the policy before the update on all rows.
 
         Weights and statistics are still those that acted, so nothing of it had to be recorded.
         """
-        valid = _flatten(records.valid)
-        obs, sample = _flatten(obs), _flatten(records.sample)
-        policy = self.policy(obs)
+        valid = self._to_rows(records.valid)
+        obs, sample = self._to_rows(obs), self._to_rows(records.sample)
+        index = tf.range(valid.shape[0])
+        first, start = (), ()
+        if features is not None:
+            features = self._to_rows(features[:-1])
+            index = self._to_rows(tf.reshape(index, records.valid.shape))
+            first = self._to_rows(records.first)
+            every = self._hyper.sequence_length
+            start = tf.nest.map_structure(lambda x: _flatten(x[:-1:every]), states)
+        policy = self.policy(obs, features)
         rows = Rows(
             obs=obs,
             sample=sample,
             old_policy=policy.params(),
             old_log_prob=policy.log_prob(sample),
-            index=tf.range(valid.shape[0]),
+            index=index,
+            first=first,
             **advantages,
         )
         # What stands in invalid rows may be anything, but zeros cannot spread.
-        return minibatches.zero_invalid(rows, valid)
+        return minibatches.zero_invalid(rows, valid)._replace(start=start)
 
-    def _advantages(self, records: Record, obs: Nest, reward: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _advantages(
+        self, records: Record, obs: Nest, reward: tf.Tensor, features: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
         """Compute value, advantage and return of every row, each [N].
 
         row           t         t + 1
@@ -210,7 +294,8 @@ class PPO(tf.Module):
                                             advantage is cut between t and t + 1.
         """
         time, num_envs = records.reward.shape
-        values = tf.reshape(self.value(_flatten(obs)), [time + 1, num_envs])
+        features = None if features is None else _flatten(features)
+        values = tf.reshape(self.value(_flatten(obs), features), [time + 1, num_envs])
         ended = records.terminated | records.truncated
         next_value = tf.where(ended, records.bootstrap, values[1:])
         next_valid = tf.concat([records.valid[1:], tf.ones_like(records.valid[:1])], 0)
@@ -225,10 +310,10 @@ class PPO(tf.Module):
             self._hyper.discount,
             self._hyper.gae_lambda,
         )
-        value, advantage = _flatten(value), _flatten(advantage)
+        value, advantage = self._to_rows(value), self._to_rows(advantage)
         return_ = advantage + value
         if self._hyper.normalize_advantages == 'batch':
-            advantage = losses.standardize(advantage, _flatten(records.valid))
+            advantage = losses.standardize(advantage, self._to_rows(records.valid))
         return {'old_value': value, 'advantage': advantage, 'return_': return_}
 
     # What changes once an update.

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from agents.algorithms import losses
 from agents.algorithms.hyperparameters import Hyperparameters
-from agents.parts import minibatches, networks
+from agents.parts import minibatches, networks, recurrent
 from agents.parts.distributions import Distribution, rebuild
 from agents.parts.keras_backend import import_keras
 from agents.parts.networks import Policy, Value
@@ -18,6 +18,8 @@ keras = import_keras()
 class Rows(NamedTuple):
     """Steps to learn from, [N, ...] with N = T · B, or a minibatch of them.
 
+    With memory they are sequences of L steps: the steps of one follow each other.
+
     Attributes:
         obs: Standardised observations, nest [N, ...].
         sample: What the policy sampled, nest [N, ...].
@@ -27,6 +29,8 @@ class Rows(NamedTuple):
         advantage: Advantage, float32 [N].
         return_: Target of the value, float32 [N].
         index: Which row, t · B + b, int32 [N].
+        first: Where episodes begin, bool [N]; () without memory.
+        start: State of the memory before each sequence, nest [N / L, U]; () without memory.
     """
 
     obs: Any
@@ -37,6 +41,8 @@ class Rows(NamedTuple):
     advantage: tf.Tensor
     return_: tf.Tensor
     index: tf.Tensor
+    first: Any = ()
+    start: Any = ()
 
 
 class Progress(NamedTuple):
@@ -76,6 +82,7 @@ class GradientSteps(tf.Module):
         """
         super().__init__(name='gradient_steps')
         self._policy, self._value, self._num_envs, self._hyper = policy, value, num_envs, hyper
+        self._memory = policy.memory
         self._weights = policy.weights + value.weights
         self.optimizer = keras.optimizers.Adam(hyper.learning_rate, epsilon=hyper.adam_epsilon)
         self.optimizer.build(self._weights)
@@ -114,15 +121,12 @@ class GradientSteps(tf.Module):
         def epoch(number: Any, progress: Progress) -> Any:
             current = rows._replace(**advantages()) if hyper.recompute_advantages else rows
             # Not seeds[number]: XLA would take what leads to a slice for a constant.
-            shuffled, shuffled_valid = minibatches.shuffle_and_pad(
-                current, valid, size, tf.gather(seeds, number)
-            )
+            shuffled = self._shuffle(current, valid, size, tf.gather(seeds, number))
 
             def minibatch(index: Any, progress: Progress) -> Any:
-                part, part_valid = minibatches.take((shuffled, shuffled_valid), index, size)
-                return index + 1, self._step(part, part_valid, progress)
+                return index + 1, self._step(*self._take(shuffled, index, size), progress)
 
-            count = shuffled_valid.shape[0] // size
+            count = minibatches.num_minibatches(valid.shape[0], size)
             return number + 1, _loop_while_going(minibatch, count, progress)
 
         names = ['policy_loss', 'value_loss', 'entropy', 'gradient_norm']
@@ -134,6 +138,32 @@ class GradientSteps(tf.Module):
             sums={name: tf.zeros([]) for name in names},
         )
         return _loop_while_going(epoch, hyper.epochs, start)
+
+    def _shuffle(
+        self, rows: Rows, valid: tf.Tensor, size: int, seed: tf.Tensor
+    ) -> tuple[Rows, tf.Tensor]:
+        """Shuffle steps, or with memory whole sequences, which get an axis: [S, L, ...]."""
+        if self._memory is None:
+            return minibatches.shuffle_and_pad(rows, valid, size, seed)
+        length = self._hyper.sequence_length
+        steps, valid = recurrent.split((rows._replace(start=()), valid), length)
+        sequences = steps._replace(start=rows.start)
+        whole = tf.ones([valid.shape[0]], tf.bool)
+        (sequences, valid), real = minibatches.shuffle_and_pad(
+            (sequences, valid), whole, size // length, seed
+        )
+        return sequences, valid & real[:, tf.newaxis]
+
+    def _take(
+        self, shuffled: tuple[Rows, tf.Tensor], index: Any, size: int
+    ) -> tuple[Rows, tf.Tensor]:
+        """Return one minibatch of what `_shuffle` returned."""
+        if self._memory is None:
+            return minibatches.take(shuffled, index, size)
+        size //= self._hyper.sequence_length
+        sequences, valid = minibatches.take(shuffled, index, size)
+        steps, valid = recurrent.join((sequences._replace(start=()), valid))
+        return steps._replace(start=sequences.start), valid
 
     def update_step(self, rows: Rows, valid: tf.Tensor, progress: Progress) -> Progress:
         """Take one gradient step: one forward pass, losses, gradients, optimizer.
@@ -173,7 +203,21 @@ class GradientSteps(tf.Module):
 
     def kl(self, rows: Rows) -> tf.Tensor:
         """Return the KL divergence from the policy that acted to the present one, float32 [N]."""
-        return _kl(rows, self._policy(rows.obs))
+        return _kl(rows, self.distribution(rows))
+
+    def distribution(self, rows: Rows) -> Distribution:
+        """Return the distributions of the present policy."""
+        return self._policy(rows.obs, self._recall(rows))
+
+    def _recall(self, rows: Rows) -> tf.Tensor | None:
+        """Let the memory take in sequences from their true states; its output, float32 [M, U]."""
+        if self._memory is None:
+            return None
+        features = self._policy.features(rows.obs)
+        length = self._hyper.sequence_length
+        features, first = map(_swap_axes, recurrent.split((features, rows.first), length))
+        outputs, _ = self._memory.unroll(features, first, rows.start)
+        return recurrent.join(_swap_axes(outputs))
 
     def adapt_penalty(self, kl: tf.Tensor, progress: Progress) -> None:
         """Adapt the weight of the KL divergence to what an update did, if it did anything.
@@ -191,7 +235,8 @@ class GradientSteps(tf.Module):
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor, dict[str, tf.Tensor]]:
         """Return losses of each row, float32 [M] each, the mean KL if it is used, and metrics."""
         hyper = self._hyper
-        policy, value = networks.evaluate(self._policy, self._value, rows.obs)
+        features = self._recall(rows)
+        policy, value = networks.evaluate(self._policy, self._value, rows.obs, features)
         log_prob = policy.log_prob(rows.sample)
         advantage = rows.advantage
         if hyper.normalize_advantages == 'minibatch':
@@ -222,6 +267,11 @@ class GradientSteps(tf.Module):
         place = tf.where(tf.reduce_any(bad), place, -1)
         failure = tf.concat([[which + 1, count], place], 0)
         return tf.where(tf.reduce_all(finite), tf.zeros_like(failure), failure)
+
+
+def _swap_axes(x: tf.Tensor) -> tf.Tensor:
+    """Swap time and sequences."""
+    return tf.transpose(x, [1, 0, *range(2, len(x.shape))])
 
 
 def _kl(rows: Rows, policy: Distribution) -> tf.Tensor:

@@ -16,6 +16,7 @@ from agents.parts import encoders, heads, trunks
 from agents.parts.distributions import Distribution
 from agents.parts.encoders import encode, input_size
 from agents.parts.keras_backend import import_keras
+from agents.parts.recurrent import Memory
 from agents.parts.trunks import ACTIVATIONS, INITS, NETWORKS, Trunk
 from agents.tools.transition import Nest
 
@@ -45,14 +46,16 @@ def build(
         TypeError: A space is of another kind.
         ValueError: The network, the activation, the initialisation or a size is not possible.
     """
-    if hyper.network == 'feed_forward' and not hyper.share_layers:
+    share = hyper.share_layers or hyper.recurrent != 'none'
+    if hyper.network == 'feed_forward' and not share:
         return feed_forward(observation_space, action_space, hyper)
     seen = encoders.observed(observation_space, hyper.action_mask)
-    trunk = Trunk('shared' if hyper.share_layers else 'policy', seen, hyper)
-    policy = Policy(observation_space, action_space, hyper, trunk)
-    if not hyper.share_layers:
+    trunk = Trunk('shared' if share else 'policy', seen, hyper)
+    memory = None if hyper.recurrent == 'none' else Memory(trunk.size, hyper)
+    policy = Policy(observation_space, action_space, hyper, trunk, memory)
+    if not share:
         trunk = Trunk('value', seen, hyper)
-    return policy, Value(observation_space, hyper, trunk, owns_trunk=not hyper.share_layers)
+    return policy, Value(observation_space, hyper, trunk, memory, owns_trunk=not share)
 
 
 def feed_forward(
@@ -89,6 +92,7 @@ class Policy(tf.Module):
         action_space: gymnasium.Space,
         hyper: Hyperparameters,
         trunk: Trunk | None = None,
+        memory: Memory | None = None,
     ):
         """Build the layers.
 
@@ -97,6 +101,7 @@ class Policy(tf.Module):
             action_space: Space of one environment's action.
             hyper: Layers, activation, initialisation and seed.
             trunk: What computes features; None for hidden layers of its own.
+            memory: What remembers them, whoever calls must see to it; None for nothing.
         """
         super().__init__(name='policy')
         self._action_mask = hyper.action_mask
@@ -109,10 +114,10 @@ class Policy(tf.Module):
         self._log_std: _Vector | None = None
         if self._head.deviations:
             self._log_std = _Vector(self._head.deviations, math.log(hyper.init_std), 'log_std')
-        self._trunk = trunk
+        self._trunk, self.memory = trunk, memory
         outputs, gain = self._head.outputs, hyper.init_output_factor
         layers = hyper.policy_layers if trunk is None else ()
-        size = _size(self._observation_space, trunk)
+        size = _size(self._observation_space, trunk, memory)
         self._model = trunks.perceptron('policy', size, layers, hyper)
         self._model.add(trunks.linear('policy', len(layers), outputs, gain, hyper))
 
@@ -121,7 +126,7 @@ class Policy(tf.Module):
 
         Args:
             obs: Observations, nest [N, ...] as the space says, or normalised to float32.
-            features: What the trunk makes of them, if that is known already.
+            features: What the trunk, or the memory after it, makes of them, if that is known.
 
         Returns:
             Distribution with N rows.
@@ -134,7 +139,7 @@ class Policy(tf.Module):
         return self._head.make(outputs, log_std)
 
     def features(self, obs: Nest) -> tf.Tensor:
-        """Return what goes into the layers that are this network's own, float32 [N, F]."""
+        """Return what goes into the memory, or else this network's own layers, float32 [N, F]."""
         seen = encoders.without_mask(obs, self._action_mask)
         return _features(seen, self._observation_space, self._trunk)
 
@@ -143,7 +148,8 @@ class Policy(tf.Module):
         """Trainable Keras variables, in a fixed order."""
         extra = [] if self._log_std is None else self._log_std.trainable_variables
         trunk = [] if self._trunk is None else self._trunk.weights
-        return [*trunk, *self._model.trainable_variables, *extra]
+        memory = [] if self.memory is None else self.memory.weights
+        return [*trunk, *memory, *self._model.trainable_variables, *extra]
 
 
 class Value(tf.Module):
@@ -154,6 +160,7 @@ class Value(tf.Module):
         observation_space: gymnasium.Space,
         hyper: Hyperparameters,
         trunk: Trunk | None = None,
+        memory: Memory | None = None,
         owns_trunk: bool = True,
     ):
         """Build the layers.
@@ -162,6 +169,7 @@ class Value(tf.Module):
             observation_space: Space of one environment's observation.
             hyper: Layers, activation, initialisation and seed.
             trunk: What computes features; None for hidden layers of its own.
+            memory: What remembers them, the policy's.
             owns_trunk: Whether the trunk's weights are counted here, and not with the policy's.
         """
         super().__init__(name='value')
@@ -169,7 +177,7 @@ class Value(tf.Module):
         self._observation_space = encoders.observed(observation_space, hyper.action_mask)
         self._trunk, self._owns_trunk = trunk, owns_trunk
         layers = hyper.value_layers if trunk is None else ()
-        size = _size(self._observation_space, trunk)
+        size = _size(self._observation_space, trunk, memory)
         self._model = trunks.perceptron('value', size, layers, hyper)
         self._model.add(trunks.linear('value', len(layers), 1, 1.0, hyper))
 
@@ -197,14 +205,19 @@ class Value(tf.Module):
         return [*trunk, *self._model.trainable_variables]
 
 
-def evaluate(policy: Policy, value: Value, obs: Nest) -> tuple[Distribution, tf.Tensor]:
+def evaluate(
+    policy: Policy, value: Value, obs: Nest, features: tf.Tensor | None = None
+) -> tuple[Distribution, tf.Tensor]:
     """Return distribution and value; layers that both share run once.
 
     Args:
         policy: The policy.
         value: The value network.
         obs: Observations, nest [N, ...] as the space says, or normalised to float32.
+        features: What their memory makes of them; None if they have none.
     """
+    if features is not None:
+        return policy(obs, features), value(obs, features)
     shared = getattr(policy, '_trunk', None)
     if shared is None or shared is not getattr(value, '_trunk', None):
         return policy(obs), value(obs)
@@ -239,5 +252,7 @@ def _features(obs: Nest, space: gymnasium.Space, trunk: Trunk | None) -> tf.Tens
     return encode(obs, space) if trunk is None else trunk(obs)
 
 
-def _size(space: gymnasium.Space, trunk: Trunk | None) -> int:
+def _size(space: gymnasium.Space, trunk: Trunk | None, memory: Memory | None) -> int:
+    if memory is not None:
+        return memory.size
     return input_size(space) if trunk is None else trunk.size

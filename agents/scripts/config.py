@@ -83,11 +83,27 @@ class Config(Hyperparameters):
         object.__setattr__(self, 'wrappers', tuple(_wrapper(spec) for spec in self.wrappers))
         for key in self.env_kwargs:
             _check_keyword('env_kwargs', key)
+        if self.recurrent != 'none':
+            self._check_recurrent()
         if not self.updates:
             raise UserError(
                 f'steps must be at least one update, num_envs * horizon = '
                 f'{self.num_envs * self.horizon}, got steps={self.steps}.'
             )
+
+    def _check_recurrent(self) -> None:
+        """Check what must fit together for a policy with memory."""
+        if self.algorithm == 'actor_critic':
+            raise UserError(
+                f'The algorithm actor_critic has no memory, got recurrent={self.recurrent}. Use '
+                'ppo.'
+            )
+        for name in ('horizon', 'minibatch'):
+            if getattr(self, name) % self.sequence_length:
+                raise UserError(
+                    f'{name} must be a multiple of sequence_length={self.sequence_length} for '
+                    f'recurrent={self.recurrent}, got {name}={getattr(self, name)}.'
+                )
 
 
 def annotations(cls: type) -> dict[str, Any]:
@@ -140,8 +156,8 @@ _RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     (
         'at least 1',
         lambda x: x >= 1,
-        'policy_layers value_layers epochs minibatch steps num_envs horizon eval_envs '
-        'final_eval_episodes max_rolled_back',
+        'policy_layers value_layers recurrent_units sequence_length epochs minibatch steps '
+        'num_envs horizon eval_envs final_eval_episodes max_rolled_back',
     ),
     (
         'at least 0',
@@ -163,6 +179,7 @@ _RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 _CHOICES = {
     'on_worker_failure': ('raise', 'restart', 'restart_all'),
     'engine': ('process', 'tensorflow', 'jax', 'envpool', 'vector'),
+    'recurrent': ('none', 'gru', 'lstm'),
     'distribution': ('normal', 'tanh_normal', 'beta'),
     'init': ('orthogonal', 'variance_scaling'),
     'normalize_advantages': ('batch', 'minibatch', 'off'),

@@ -258,6 +258,11 @@ def _atari(**changes: Any) -> Config:
 # Kinds of spaces; these tasks are in `agents.tasks`.
 
 
+def recall() -> Config:
+    """Remember a cue over several steps of noise; needs memory."""
+    return _small(env='agents.tasks:Recall-v0', recurrent='gru', minibatch=128)
+
+
 def target() -> Config:
     """Move a point to a target; observations are a Dict."""
     return _small(env='agents.tasks:Target-v0', discount=0.9)
@@ -317,7 +322,7 @@ TASKS: dict[str, Callable[[], Config]] = {
         *(bipedal, lunarlander, lunarlander_continuous),
         *(ant, cheetah, hopper, humanoid, inverted_double_pendulum, inverted_pendulum),
         *(reacher, swimmer, walker, dm_cheetah_run, dm_walker_walk),
-        *(breakout, pong, cards, lock, target, debug),
+        *(breakout, pong, cards, lock, recall, target, debug),
     )
 }
 
