@@ -16,11 +16,10 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import psutil
-from scipy import stats
 
 from benchmarks.alone import environ
+from benchmarks.intervals import interquartile_mean, interval
 
 FEWEST_KILLS = 20
 
@@ -93,17 +92,6 @@ def kill_one(parent: int, rng: random.Random) -> bool:
         return False
 
 
-def interval(scores: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % bootstrap interval of the interquartile mean."""
-    result = stats.bootstrap((scores,), interquartile_mean, rng=0, method='percentile')
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)
-
-
-def interquartile_mean(scores: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Return the mean without the highest and the lowest quarter."""
-    return stats.trim_mean(scores, 0.25, axis=axis)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare as a command line says.
 
@@ -134,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 flush=True,
             )
     low, high = interval(scores['undisturbed'])
-    mean = float(interquartile_mean(np.array(scores['killed'])))
+    mean = float(interquartile_mean(scores['killed']))
     print(
         f'interquartile mean of the killed {mean:.1f}; of the others 95 % in {low:.1f}..{high:.1f}'
     )

@@ -58,10 +58,10 @@ def as_data(options: Options, results: Mapping[Callable, Sequence[Line]]) -> dic
         for row, lines in results.items()
         for line in lines
     ]
-    versions = {name: _version(name) for name in PACKAGES}
+    versions = {name: version(name) for name in PACKAGES}
     return {
         'date': str(datetime.date.today()),
-        'processor': _processor(),
+        'processor': processor(),
         'cores': usable_cores(),
         'python': platform.python_version(),
         'versions': {'agents': agents.__version__, **versions},
@@ -92,12 +92,12 @@ def _header(
     rows = ' '.join(row.__name__ for row in results)
     quick = ' --quick' if options.quick else ''
     versions = [f'agents {agents.__version__}', f'Python {platform.python_version()}']
-    versions += [f'{name} {_version(name)}' for name in PACKAGES]
+    versions += [f'{name} {version(name)}' for name in PACKAGES]
     return '\n'.join(
         [
             f'- {datetime.date.today()}: `python3 -m benchmarks {rows}{quick} '
             f'--repeats {options.repeats}`',
-            f'- {_processor()}, {usable_cores()} usable cores, {platform.system()} '
+            f'- {processor()}, {usable_cores()} usable cores, {platform.system()} '
             f'{platform.machine()}; load average {load[0]:.1f} before and {load[1]:.1f} after',
             f'- {", ".join(versions)}',
         ]
@@ -131,14 +131,16 @@ def _spread(figures: Figures) -> str:
     return NOTHING if alone else f'{figures.spread:.0%}'
 
 
-def _version(package: str) -> str:
+def version(package: str) -> str:
+    """Return the version of a package that is installed, or 'missing'."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return 'missing'
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the name of this machine's processor."""
     path = pathlib.Path('/proc/cpuinfo')
     name = re.search(r'model name\s*: (.+)', path.read_text()) if path.exists() else None
     return name[1].strip() if name else platform.processor() or 'unknown processor'

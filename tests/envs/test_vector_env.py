@@ -460,7 +460,8 @@ def test_an_update_is_the_same_with_and_without_the_rows_that_are_not_valid(name
             if name == 'ActorCritic':
                 ended = records.terminated | records.truncated
                 records = actor_critic.Record(
-                    records.obs, records.sample, records.reward, ended, *records[-2:]
+                    *(records.obs, records.sample, records.reward, ended),
+                    *(records.bootstrap, records.valid),
                 )
             rows = records.valid[:, 0] | (not real_only)
             assert rows.all() == (not real_only)

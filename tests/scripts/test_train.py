@@ -142,7 +142,7 @@ def snapshot(folder):
     [
         (['--confg=debug'], 'no flag --confg. Did you mean --config?'),
         (['--config=pendulun'], "no config 'pendulun'. Did you mean pendulum?"),
-        (['--seed=1'], '--config must be given: cartpole, cheetah, debug, pendulum.'),
+        (['--seed=1'], f'--config must be given: {", ".join(configs.TASKS)}.'),
         (['--config=debug', '--timestamp=x', '--logdir='], '--timestamp must come with --logdir'),
         (['--config=debug', '--env=CartPole-v3'], 'Did you mean CartPole-v1'),
         (['--config=debug', '--wrappers=ActionRepet'], 'Did you mean ActionRepeat'),

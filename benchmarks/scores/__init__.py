@@ -1,0 +1,1 @@
+"""Final scores of all configs over several seeds, and the page about them."""
